@@ -17,9 +17,15 @@ pub fn read_given(
     args: impl IntoIterator<Item = OsString>,
     optimizers: &Optimizers,
 ) -> Result<GivenMap, ConfigError> {
-    let matches = command(optimizers)
-        .try_get_matches_from(glue_negatives(args))
-        .map_err(explain_clap_error)?;
+    let args = glue_negatives(args);
+    let matches = command(optimizers).try_get_matches_from(&args).map_err(|error| {
+        match (error.kind(), unknown_flags(&args)) {
+            (ErrorKind::UnknownArgument, unknown) if !unknown.is_empty() => {
+                ConfigError::Invalid(unknown)
+            }
+            _ => explain_clap_error(error),
+        }
+    })?;
     let mut given = GivenMap::new();
     for flag in FLAGS {
         if matches.value_source(flag.name) != Some(clap::parser::ValueSource::CommandLine) {
@@ -37,6 +43,20 @@ pub fn read_given(
         }
     }
     Ok(given)
+}
+
+/// Lists all unknown flags of a command line. Clap stops at the first one.
+fn unknown_flags(args: &[OsString]) -> Vec<Problem> {
+    let words = args.iter().skip(1).filter_map(|arg| arg.to_str()?.strip_prefix("--"));
+    let names = words.map(|word| word.split('=').next().unwrap_or_default());
+    let unknown = names.filter(|name| {
+        !name.is_empty() && Flag::find(name).is_none() && !["help", "version"].contains(name)
+    });
+    let problems = unknown.map(|name| Problem {
+        source: Some(SettingSource::CommandLine),
+        message: Flag::describe_unknown("flag", name, "--"),
+    });
+    problems.collect()
 }
 
 /// Joins `--lr -1e-3` to `--lr=-1e-3`. A word with a dash would be taken for a flag, and the range check would never
@@ -63,7 +83,7 @@ fn command(optimizers: &Optimizers) -> Command {
     Command::new("train")
         .version(env!("CARGO_PKG_VERSION"))
         .about(about)
-        .max_term_width(100)
+        .max_term_width(80)
         .disable_help_flag(true)
         .disable_version_flag(true)
         .args(FLAGS.iter().map(|flag| arg(flag, optimizers)))
@@ -120,10 +140,9 @@ fn explain_clap_error(error: clap::Error) -> ConfigError {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
             return ConfigError::Asked(error.render().to_string());
         }
-        ErrorKind::UnknownArgument => match arg.strip_prefix("--") {
-            Some(name) => Flag::describe_unknown("flag", name, "--"),
-            None => format!("`{arg}` is not a flag; every setting is written as --name value"),
-        },
+        ErrorKind::UnknownArgument => {
+            format!("`{arg}` is not a flag; every setting is written as --name value")
+        }
         ErrorKind::ArgumentConflict => format!("{known} was given twice"),
         ErrorKind::InvalidValue | ErrorKind::WrongNumberOfValues => {
             format!("{known} needs a value, written as {arg}")

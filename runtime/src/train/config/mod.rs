@@ -22,6 +22,7 @@ mod lr_schedule;
 mod memory_advice;
 mod optimizer;
 mod optimizers;
+mod other_names;
 mod pipeline;
 mod precision;
 mod preflight;

@@ -169,7 +169,9 @@ macro_rules! setting_types {
 
 setting_types! {
     bool: bool, Switch, |text| Ok(text == "true");
-    Number: f64, Number, |text| wanted("a number of at least 0", text, number);
+    Number: f64, Number, |text| {
+        wanted("a number of at least 0", text, number).and_then(|number| in_f32(text, number))
+    };
     Fraction: f64, Number, |text| wanted("a number of at least 0 and below 1", text, fraction);
     Pair: (f64, f64), Pair, |text| wanted("two numbers in [0, 1) separated by a comma", text, |text| {
         let (first, second) = text.split_once(',')?;
@@ -187,6 +189,10 @@ setting_types! {
     ScheduleSource: ScheduleSource, Text, parsed;
     StageCut: StageCut, Text, parsed;
     RecomputeOverride: RecomputeOverride, Text, parsed;
+    DeviceChoice: DeviceChoice, Choice(&["cpu", "cuda"]), |text| match text {
+        "gpu" => Ok(DeviceChoice::Cuda),
+        _ => word(text, &[("cpu", DeviceChoice::Cpu), ("cuda", DeviceChoice::Cuda)]),
+    };
     ContextStyle: ContextStyle, Text, parsed;
     KeyList: Vec<String>, Text, |text| {
         let keys: Vec<String> = text.split(',').map(|key| key.trim().to_owned()).collect();
@@ -199,7 +205,7 @@ setting_types! {
         let (kind, weight) = text.split_once('=').unwrap_or((text, ""));
         match (kind.trim(), number(weight.trim())) {
             ("none", None) if !text.contains('=') => Ok(0.0),
-            ("batch", Some(weight)) => Ok(weight),
+            ("batch", Some(weight)) => in_f32(text, weight),
             ("batch", None) => {
                 Err(format!("`{text}` has no weight of at least 0; write for example batch=0.01"))
             }
@@ -218,7 +224,6 @@ macro_rules! words {
 }
 
 words! {
-    DeviceChoice { "cpu" => DeviceChoice::Cpu, "cuda" => DeviceChoice::Cuda }
     Checks { "off" => Checks::Off, "first" => Checks::FirstStep, "every" => Checks::EveryStep }
     Precision { "f32" => Precision::F32, "bf16" => Precision::Bf16 }
     Order { "sequential" => Order::Sequential, "shuffled" => Order::Shuffled }
@@ -262,6 +267,11 @@ impl fmt::Display for MeshSetting {
 
 fn number(text: &str) -> Option<f64> {
     text.parse().ok().filter(|number: &f64| number.is_finite() && *number >= 0.0)
+}
+
+/// Checks that a number is within the range of f32, in which ranks compute with it.
+fn in_f32(text: &str, number: f64) -> Result<f64, String> {
+    if number <= f64::from(f32::MAX) { Ok(number) } else { Err(format!("`{text}` is too large")) }
 }
 
 fn fraction(text: &str) -> Option<f64> {

@@ -14,6 +14,7 @@ use crate::tensor::{Checks, ZeroStage};
 
 use super::flags::{Change, Flag};
 use super::given_value::GivenMap;
+use super::other_names::OtherName;
 use super::problems::Problems;
 use super::setting_value::{
     Balance, Fraction, KeyList, MeshSetting, Natural, Number, OptimizerName, Pair, Positive, Seed,
@@ -42,13 +43,13 @@ settings! {
         "Read settings from a file with the same keys; flags override it"
         config: Option<PathBuf>, "FILE.toml" => #[serde(skip)] config_file;
         "Ranks along each axis: dp (replicas), fsdp (sharded replicas), tp (tensor-parallel), cp (context-parallel), \
-         ep (experts), pp (pipeline), such as dp=2,tp=2; an axis left out has degree 1 [default: dp=2,tp=2 without \
-         --data and --init-from, else one rank]"
+         ep (experts), pp (pipeline), such as dp=2,tp=2; an axis left out has degree 1; auto=N chooses a mesh of N ranks \
+         [default: dp=2,tp=2 without --data and --init-from, else one rank]"
         mesh: Option<MeshSetting>, "AXIS=N,..", at "/mesh" Free;
         "Order of the axes in rank numbers, outermost first, such as dp,pp,tp: ranks along the last one are neighbors \
          [default: pp,dp,fsdp,ep,cp,tp]"
         mesh_order: Option<AxisOrder>, "AXIS,..", at "/mesh-order" Warn;
-        "Device of the ranks: cpu, or cuda in a program built with --features cuda"
+        "Device of the ranks: cpu, or cuda (also gpu) in a program built with --features cuda"
         device: DeviceChoice = "cpu", "DEVICE", at "/device" Free => device;
         "Threads of each rank [default: cores divided by ranks, at least 1]"
         threads: Option<Size>, "N" => threads;
@@ -250,6 +251,9 @@ impl Flag {
     /// Describes an unknown `flag` or `key`, with a suggestion; `prefix` is put before names.
     pub(super) fn describe_unknown(what: &str, name: &str, prefix: &str) -> String {
         let dashed = name.replace('_', "-");
+        if let Some(other) = OtherName::find(&dashed.to_lowercase()) {
+            return format!("unknown {what} `{prefix}{name}`; {}", other.advice(prefix));
+        }
         match Flag::nearest(&dashed, FLAGS.iter().map(|flag| flag.name)) {
             Some(near) => {
                 format!("unknown {what} `{prefix}{name}`; did you mean `{prefix}{near}`?")

@@ -245,3 +245,8 @@ fn a_run_resumes_from_its_own_folder() {
     let error = resume("--resume auto").unwrap_err().to_string();
     assert!(error.starts_with("--resume: auto needs --save DIR, "), "{error}");
 }
+
+#[test]
+fn a_gpu_is_a_device_of_cuda() {
+    assert_eq!(parse("--device gpu").unwrap().device, DeviceChoice::Cuda);
+}

@@ -9,6 +9,8 @@ fn flags_of_no_version_are_unknown() {
     }
     let text = with_file("capacity = 1", "").unwrap_err();
     assert_contains(&text, "run.toml:1: unknown key `capacity`");
+    let text = with_file("max_steps = 1", "").unwrap_err();
+    assert_contains(&text, "run.toml:1: unknown key `max_steps`; here it is `steps`");
     for device in ["tpu", "meta"] {
         let expected = format!("--device: must be one of cpu, cuda, not `{device}`");
         assert_contains(&refusal(&format!("--device {device}")), &expected);
@@ -20,7 +22,12 @@ fn malformed_command_lines() {
     for (line, message) in [
         ("--bacth 4", "unknown flag `--bacth`; did you mean `--batch`?"),
         ("--save-evry 4", "unknown flag `--save-evry`; did you mean `--save-every`?"),
-        ("--batch_size 4", "unknown flag `--batch_size`; --help lists them all"),
+        ("--batch_size 4", "unknown flag `--batch_size`; here it is `--batch B`: the sequences of"),
+        ("--tp 2", "unknown flag `--tp`; here it is `--mesh tp=N`"),
+        ("--max_lr=1", "unknown flag `--max_lr`; here it is `--lr X`"),
+        ("--BF16", "unknown flag `--BF16`; here it is `--dtype bf16`"),
+        ("--compile true", "unknown flag `--compile`; the model is compiled with the program"),
+        ("--quux 1", "unknown flag `--quux`; --help lists them all"),
         ("--lr_schedule wsd", "unknown flag `--lr_schedule`; did you mean `--lr-schedule`?"),
         ("-b 4", "`-b` is not a flag; every setting is written as --name value"),
         ("train.txt", "`train.txt` is not a flag"),
@@ -30,6 +37,14 @@ fn malformed_command_lines() {
         ("--tied=yes", "--tied takes no value, but `yes` was given"),
     ] {
         assert_contains(&refusal(line), message);
+    }
+}
+
+#[test]
+fn all_unknown_flags_are_listed() {
+    let text = refusal("--max-steps 4 --batch 8 --bf16 --lr=1 --tensor-parallel-size=2");
+    for part in ["3 problems", "`--steps N`", "`--dtype bf16`", "`--mesh tp=N`"] {
+        assert_contains(&text, part);
     }
 }
 
@@ -63,6 +78,8 @@ fn values_out_of_range() {
         ),
         ("--threads 0", "--threads: must be a whole number of at least 1"),
         ("--lr -1e-3", "--lr: must be a number of at least 0, not `-1e-3`"),
+        ("--lr 1e39", "--lr: `1e39` is too large"),
+        ("--balance batch=1e300", "--balance: `batch=1e300` is too large"),
         ("--lr nan", "--lr: must be a number of at least 0, not `nan`"),
         ("--clip inf", "--clip: must be a number of at least 0, not `inf`"),
         ("--betas 0.9", "--betas: must be two numbers in [0, 1) separated by a comma, not `0.9`"),
@@ -73,7 +90,7 @@ fn values_out_of_range() {
         ("--pack", "--pack: needs --documents ID"),
         ("--mask-borders", "--mask-borders: needs --documents ID"),
         ("--lr-schedule cosin", "not `cosin`; did you mean cosine?"),
-        ("--device gpu", "--device: must be one of cpu, cuda, not `gpu`"),
+        ("--device tpu", "--device: must be one of cpu, cuda, not `tpu`"),
         ("--mesh dp=0", "--mesh: entry `dp=0`: a degree is at least 1"),
         ("--mesh pt=2", "--mesh: entry `pt=2`: unknown axis `pt`"),
         ("--data=", "--data: needs a path, but the value is empty"),
