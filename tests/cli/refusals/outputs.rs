@@ -80,6 +80,58 @@ fn output_paths_that_cannot_be_written() {
 }
 
 #[test]
+fn outputs_that_the_run_replaces() {
+    let workspace = Workspace::new();
+    workspace.write("step-00000002", b"a note\n");
+    std::fs::create_dir_all(workspace.path("other/step-00000001")).unwrap();
+    std::fs::create_dir(workspace.path("e")).unwrap();
+    workspace.write("other/step-00000001/notes.txt", b"a note\n");
+    workspace.write("e/config.json", b"steps = 3");
+    let with = |flags: &str| format!("{SMALL} {flags}");
+    assert_refused(
+        &workspace,
+        &[
+            (
+                &with("--save s --metrics s/latest"),
+                &[
+                    "--metrics: s/latest would be replaced by what --save writes to s; name another file",
+                ],
+            ),
+            (&with("--save s --trace s/step-00000002"), &["--trace: s/step-00000002 would be"]),
+            (&with("--save s --metrics s/.lock"), &["--metrics: s/.lock would be replaced"]),
+            (&with("--save s --export-hf ./s/latest"), &["--export-hf: ./s/latest would be"]),
+            (
+                &with("--save s --export-hf s/step-00000004"),
+                &[
+                    "--export-hf: s/step-00000004 would be replaced by what --save writes to s; name another folder",
+                ],
+            ),
+            (&with("--export-hf e --metrics e/tokenizer.json"), &["--metrics: e/tokenizer.json"]),
+            (
+                &with("--export-hf e --trace e/model-00001-of-00002.safetensors"),
+                &["what --export-hf writes to e"],
+            ),
+            (&with("--export-hf e --config e/config.json"), &["--config: e/config.json would be"]),
+            (
+                &with("--save ."),
+                &["./step-00000002 has the name of a checkpoint, but was not saved by a run"],
+            ),
+            (&with("--save other"), &["other/step-00000001 has the name of a checkpoint"]),
+        ],
+    );
+    assert!(workspace.path("other/step-00000001/notes.txt").exists());
+}
+
+#[test]
+fn reports_may_be_in_folders_that_the_run_creates() {
+    let workspace = Workspace::new();
+    workspace.train("--steps 1 --save new/run --metrics new/run/m.jsonl --trace new/run/t.json");
+    assert!(
+        workspace.path("new/run/m.jsonl").exists() && workspace.path("new/run/latest").exists()
+    );
+}
+
+#[test]
 fn outputs_that_are_inputs() {
     let workspace = Workspace::new();
     workspace.copy_fixture("tied_gqa", "hf");

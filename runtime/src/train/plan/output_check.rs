@@ -4,6 +4,8 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use crate::checkpoint::hf::SideFiles;
+use crate::checkpoint::is_name_of_checkpoints;
 use crate::pipeline::StageCut;
 use crate::train::config::{Config, ModelSource, ScheduleSource};
 use crate::train::{Error, Result};
@@ -60,7 +62,8 @@ impl<'a> NamedPath<'a> {
 /// Checks the outputs of a run against its inputs, among which is the `checkpoint` to resume from, and each other.
 ///
 /// # Errors
-/// An output that is an input or an earlier output, or is inside a folder that is an input or a checkpoint.
+/// An output that is an input or an earlier output, is inside a folder that is an input or a checkpoint, or has a name
+/// under which the run itself writes to a folder.
 pub fn check_outputs(config: &Config, checkpoint: Option<&Path>) -> Result<()> {
     let own_text = if config.data.is_none() { own_text() } else { Vec::new() };
     let inputs = inputs(config, checkpoint, &own_text);
@@ -95,6 +98,35 @@ pub fn check_outputs(config: &Config, checkpoint: Option<&Path>) -> Result<()> {
             return Err(refuse_inside(&output, folder, "(a checkpoint)"));
         }
         earlier.push(output);
+    }
+    check_written_names(&inputs, &earlier)
+}
+
+/// Checks that no file of the command line has a name under which the run itself writes to a folder.
+fn check_written_names(inputs: &[NamedPath<'_>], outputs: &[NamedPath<'_>]) -> Result<()> {
+    // An export copies the files of its tokenizer, and a run continues from a checkpoint in its folder.
+    let read = inputs.iter().filter(|input| !input.is_folder && input.flag != "--tokenizer");
+    for named in read.chain(outputs) {
+        let is_written = |folder: &&NamedPath<'_>| {
+            let name = named.real.strip_prefix(&folder.real).ok()?.components().next()?;
+            let name = name.as_os_str().to_str()?;
+            let is_written = match folder.flag {
+                "--save" => is_name_of_checkpoints(name),
+                "--export-hf" => SideFiles::is_name_of_export(name),
+                _ => false,
+            };
+            is_written.then_some(())
+        };
+        if let Some(folder) = outputs.iter().find(|folder| is_written(folder).is_some()) {
+            return Err(Error::Input(format!(
+                "{}: {} would be replaced by what {} writes to {}; name another {}",
+                named.flag,
+                named.path.display(),
+                folder.flag,
+                folder.path.display(),
+                named.kind()
+            )));
+        }
     }
     Ok(())
 }

@@ -102,6 +102,7 @@ impl Plan {
     pub fn prepare_outputs(&self) -> Result<PreparedOutputs> {
         let Config { metrics, stage_times, .. } = &self.config;
         check_outputs(&self.config, self.resume.as_ref().map(Checkpoint::folder))?;
+        self.create_folders_of_reports();
         // Of several processes, that of rank 0 writes.
         let is_first = self.machine.own_rank().is_none_or(|rank| rank == 0);
         let of_first = |path: &Option<PathBuf>| path.clone().filter(|_| is_first);
@@ -128,6 +129,19 @@ impl Plan {
             _export: export,
             _stage_times: stage_times,
         })
+    }
+
+    /// Creates the folders of `--save` and `--export-hf` that are to hold reports, too. An error is reported when the
+    /// folder is prepared.
+    fn create_folders_of_reports(&self) {
+        let Config { save, export_hf, metrics, trace, stage_times, .. } = &self.config;
+        let folders = [save.as_ref().map(|save| &save.dir), export_hf.as_ref()];
+        let reports = [metrics, trace, stage_times].into_iter().flatten();
+        for folder in reports.filter_map(|path| path.parent()) {
+            if folders.into_iter().flatten().any(|of_run| of_run == folder) {
+                let _ = std::fs::create_dir_all(folder);
+            }
+        }
     }
 
     /// Returns what the lines of the metrics file are compared with.

@@ -22,8 +22,8 @@ impl CheckpointFolder {
     /// be saved in it. Called at the start of a run, so that a bad folder is reported before any work could be lost.
     ///
     /// # Errors
-    /// A folder that cannot be created or written to, that another run saves to, whose `latest` is not a link, or whose
-    /// file system has no symbolic links.
+    /// A folder that cannot be created or written to, that another run saves to, with a `latest` that is not a link or a
+    /// step that is not a checkpoint, or on a file system without symbolic links.
     pub fn prepare(dir: &Path) -> Result<CheckpointFolder, CheckpointError> {
         files::create_folder(dir)?;
         let folder = CheckpointFolder {
@@ -31,6 +31,7 @@ impl CheckpointFolder {
             dir: dir.to_owned(),
         };
         check_latest(dir)?;
+        check_steps(dir)?;
         recover(dir)?;
         CheckpointFolder::check_writable(dir, 0)?;
         check_links(dir)?;
@@ -140,6 +141,25 @@ fn check_latest(dir: &Path) -> Result<(), CheckpointError> {
         latest.display()
     );
     Err(CheckpointError::Unsuitable { path: dir.to_owned(), reason })
+}
+
+/// Checks that what has the name of a checkpoint is one, even if it is damaged: a new one of the same step replaces it.
+fn check_steps(dir: &Path) -> Result<(), CheckpointError> {
+    for step in steps_in(dir)? {
+        let folder = dir.join(names::folder_name(step));
+        let found = if folder.is_dir() { files::file_names(&folder)? } else { Vec::new() };
+        let has_files_of_rank = found.iter().any(|name| names::is_rank_file(name));
+        let is_damaged = folder.is_dir() && (found.is_empty() || has_files_of_rank);
+        if !is_damaged && !Manifest::is_in(&folder) {
+            let reason = format!(
+                "{} has the name of a checkpoint, but was not saved by a run, and would be replaced; move it to \
+                 another folder",
+                folder.display()
+            );
+            return Err(CheckpointError::Unsuitable { path: dir.to_owned(), reason });
+        }
+    }
+    Ok(())
 }
 
 /// Checks that the file system has symbolic links.

@@ -44,6 +44,7 @@ pub use folder::CheckpointFolder;
 pub use history::{ResumedRun, RunHistory};
 pub use load::Checkpoint;
 pub use manifest::{Manifest, TrainState};
+pub use names::is_name_of_checkpoints;
 pub use save::{CheckpointWriter, ShardEntry};
 pub use saved_shards::{RankFile, SavedShard, TensorShape};
 pub use tensor_box::TensorBox;

@@ -2,11 +2,13 @@
 
 use std::path::{Path, PathBuf};
 
+use super::lock;
+
 /// The link to the newest checkpoint.
 pub const LATEST: &str = "latest";
 
 /// Prefix of the names of incomplete files and folders.
-const TEMPORARY: &str = ".tmp-";
+pub(super) const TEMPORARY: &str = ".tmp-";
 
 /// Prefix of the name of a checkpoint while a new one of the same step takes its place.
 const REPLACED: &str = ".replaced-";
@@ -77,6 +79,13 @@ pub fn temporary_latest(dir: &Path) -> PathBuf {
 /// Returns the path of the file with which the process of `rank` checks that it can write to `dir`.
 pub fn probe_path(dir: &Path, rank: usize) -> PathBuf {
     dir.join(format!("{TEMPORARY}{PROBE}-{rank:05}"))
+}
+
+/// Returns true for a name that a run gives to an entry of a folder of checkpoints.
+pub fn is_name_of_checkpoints(name: &str) -> bool {
+    [LATEST, lock::CHECKPOINTS].contains(&name)
+        || step_of(name).or_else(|| replaced_step_of(name)).is_some()
+        || is_temporary(name)
 }
 
 /// Returns true for names of incomplete files and folders that a run has made. Other names with the same prefix are the

@@ -104,6 +104,9 @@ impl<'a> HfSettings<'a> {
     pub fn number(&self, key: &str) -> Result<Option<f64>> {
         let Some(value) = self.get(key) else { return Ok(None) };
         match value.as_f64().filter(|number| *number >= 0.0) {
+            Some(large) if large > f64::from(f32::MAX) => {
+                Err(format!("{key} is too large: {value}"))
+            }
             Some(number) => Ok(Some(number)),
             None => Err(format!("{key} must be a number of at least 0, not {value}")),
         }

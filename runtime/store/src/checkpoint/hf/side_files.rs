@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::checkpoint::{CheckpointError, files};
+use crate::checkpoint::{CheckpointError, files, lock, names};
 
 /// The file that the library `tokenizers` reads.
 const TOKENIZER: &str = "tokenizer.json";
@@ -78,6 +78,19 @@ impl SideFiles {
         Ok(SideFiles { files })
     }
 
+    /// Returns true for a name under which exports write a file, or have written one.
+    pub fn is_name_of_export(name: &str) -> bool {
+        let own = ["config.json", GENERATION, lock::EXPORT];
+        own.contains(&name)
+            || SideFiles::is_tokenizer_name(name)
+            || [".safetensors", ".safetensors.index.json"].iter().any(|end| name.ends_with(end))
+            || name.starts_with(names::TEMPORARY)
+    }
+
+    fn is_tokenizer_name(name: &str) -> bool {
+        TOKENIZER_FILES.contains(&name) || name.ends_with(".tiktoken")
+    }
+
     /// Returns the names of such files in `folder`.
     pub(super) fn names_in(folder: &Path) -> Vec<String> {
         let mut names = SideFiles::tokenizer_names(folder);
@@ -88,9 +101,8 @@ impl SideFiles {
     /// Returns the names of the tokenizer files in `folder`.
     pub fn tokenizer_names(folder: &Path) -> Vec<String> {
         let found = files::file_names(folder).unwrap_or_default();
-        let is_tokenizer =
-            |name: &String| TOKENIZER_FILES.contains(&name.as_str()) || name.ends_with(".tiktoken");
-        let mut names: Vec<String> = found.into_iter().filter(is_tokenizer).collect();
+        let mut names: Vec<String> =
+            found.into_iter().filter(|name| SideFiles::is_tokenizer_name(name)).collect();
         names.sort();
         names
     }

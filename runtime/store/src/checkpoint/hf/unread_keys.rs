@@ -98,7 +98,8 @@ pub fn check_unread(
     });
     let (off, unknown): (Vec<_>, Vec<_>) = unread.into_iter().partition(|(_, value)| is_off(value));
     if !unknown.is_empty() {
-        let paths: Vec<&str> = unknown.iter().map(|(path, _)| path.as_str()).collect();
+        let paths = unknown.iter().map(|(path, _)| path).chain(accepted);
+        let paths: Vec<&str> = paths.map(String::as_str).collect();
         let (change, them) = plural(&unknown, ["it changes", "they change"], ["it", "them"]);
         return Err(format!(
             "{}: this program does not know what {change}; `--accept-keys {}` runs without {them}",
@@ -176,8 +177,8 @@ mod tests {
         );
         assert_eq!(
             check(&file, &["scale"]).unwrap_err(),
-            "\"rope.kind\" is \"x\": this program does not know what it changes; `--accept-keys rope.kind` runs \
-             without it"
+            "\"rope.kind\" is \"x\": this program does not know what it changes; `--accept-keys rope.kind,scale` \
+             runs without it"
         );
         assert_eq!(check(&file, &["rope.kind", "scale"]), Ok(None));
         let long = check(&json!({ "code": { "a": "x".repeat(200) } }), &[]).unwrap_err();

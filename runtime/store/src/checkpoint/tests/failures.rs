@@ -140,8 +140,23 @@ fn a_copied_latest_is_refused_at_the_start() {
         assert!(text.contains("rename it to step-NNNNNNNN"), "{text}");
         assert_eq!(names(dir.path()), ["latest"]);
         fs::rename(&latest, dir.path().join("step-00000004")).unwrap();
-        drop(CheckpointFolder::prepare(dir.path()).unwrap());
+        let renamed = CheckpointFolder::prepare(dir.path()).map(drop);
+        // The folder may be a damaged checkpoint.
+        assert_eq!(renamed.is_ok(), kind == "folder");
     }
+}
+
+#[test]
+fn what_no_run_has_saved_is_not_replaced() {
+    let dir = folder();
+    let step = dir.path().join("step-00000004");
+    fs::create_dir(&step).unwrap();
+    fs::write(step.join("notes.txt"), "").unwrap();
+    let text = CheckpointFolder::prepare(dir.path()).unwrap_err().to_string();
+    assert!(text.contains("step-00000004 has the name of a checkpoint, but was not"), "{text}");
+    // Part of a checkpoint, whose manifest was lost.
+    fs::write(step.join("rank-00000.safetensors"), "").unwrap();
+    drop(CheckpointFolder::prepare(dir.path()).unwrap());
 }
 
 #[test]
