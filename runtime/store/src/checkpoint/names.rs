@@ -5,6 +5,9 @@ use std::path::{Path, PathBuf};
 /// The link to the newest checkpoint.
 pub const LATEST: &str = "latest";
 
+/// The link to the checkpoint of the lowest validation loss.
+pub const BEST: &str = "best";
+
 /// Prefix of the names of incomplete files and folders.
 const TEMPORARY: &str = ".tmp-";
 
@@ -62,9 +65,9 @@ pub fn temporary_folder(dir: &Path, step: u64) -> PathBuf {
     dir.join(format!("{TEMPORARY}{}", folder_name(step)))
 }
 
-/// Returns the path of a link that is to become `latest`.
-pub fn temporary_latest(dir: &Path) -> PathBuf {
-    dir.join(format!("{TEMPORARY}{LATEST}"))
+/// Returns the path of a link that is to become `link`.
+pub fn temporary_link(dir: &Path, link: &str) -> PathBuf {
+    dir.join(format!("{TEMPORARY}{link}"))
 }
 
 /// Returns the path of the file with which the process of `rank` checks that it can write to `dir`.
@@ -77,7 +80,7 @@ pub fn probe_path(dir: &Path, rank: usize) -> PathBuf {
 pub fn is_temporary(name: &str) -> bool {
     name.strip_prefix(TEMPORARY).is_some_and(|rest| {
         let is_probe = |rank: &str| rank.bytes().all(|byte| byte.is_ascii_digit());
-        rest == LATEST
+        [LATEST, BEST].contains(&rest)
             || step_of(rest).is_some()
             || rest
                 .strip_prefix(PROBE)
@@ -112,7 +115,8 @@ mod tests {
     #[test]
     fn only_names_of_runs_are_temporary() {
         let dir = Path::new("out");
-        for path in [temporary_folder(dir, 4), temporary_latest(dir), probe_path(dir, 3)] {
+        let links = [LATEST, BEST].map(|link| temporary_link(dir, link));
+        for path in links.into_iter().chain([temporary_folder(dir, 4), probe_path(dir, 3)]) {
             let name = path.file_name().unwrap().to_str().unwrap();
             assert!(is_temporary(name), "{name}");
             assert_eq!((step_of(name), replaced_step_of(name)), (None, None));
