@@ -120,13 +120,16 @@ impl Validation {
     /// Describes the data, on a line of its own.
     pub fn describe(&self, settings: &ValidationConfig) -> String {
         let Validation { dataset, batches, .. } = self;
-        let all = match dataset.batches() {
-            all if all == *batches => with_commas(all),
-            all => format!("{} of {}", with_commas(*batches), with_commas(all)),
+        let all = if dataset.batches() == 1 {
+            "1 batch".to_owned()
+        } else {
+            format!("{} batches", with_commas(dataset.batches()))
         };
         let (file, last) = (dataset.file(), if settings.data.is_none() { "last " } else { "" });
+        let some =
+            if *batches < dataset.batches() { format!("{batches} of ") } else { String::new() };
         format!(
-            "\nvalidation every {} steps: {all} batches of the {last}{} tokens of {}",
+            "\nvalidation every {} steps: {some}{all} of the {last}{} tokens of {}",
             settings.every,
             with_commas(file.len() as u64),
             file.name()
@@ -138,12 +141,13 @@ impl Validation {
 /// whole.
 fn hold_out(config: &Config, file: TokenFile, fraction: f64) -> Result<[TokenFile; 2]> {
     let tokens = file.len();
-    let mut at = tokens - ((tokens as f64 * fraction).round() as usize).clamp(1, tokens - 1);
+    let held_out = ((tokens as f64 * fraction).round() as usize).max(1);
+    let mut at = tokens.saturating_sub(held_out);
     if let Some(documents) = config.documents {
         at = documents.first_start(&file, at)?.unwrap_or(tokens);
     }
-    let least =
-        if config.documents.is_some_and(|documents| documents.packs) { 2 } else { config.seq + 1 };
+    let packs = config.documents.is_some_and(|documents| documents.packs);
+    let (least, advice) = if packs { (2, "") } else { (config.seq + 1, " or a shorter --seq") };
     if at >= least && tokens - at >= least {
         return Ok(file.split_at(at));
     }
@@ -151,7 +155,7 @@ fn hold_out(config: &Config, file: TokenFile, fraction: f64) -> Result<[TokenFil
     let whole = if config.documents.is_some() { ", in whole documents," } else { "" };
     Err(Error::Input(format!(
         "--eval-fraction: {fraction} of the {} tokens of {}{whole} leaves {held_out} for validation and {trained} for \
-         training, and each needs {least} (seq + 1); use another fraction, more data or a shorter --seq",
+         training, and each needs {least}; use another fraction, more data{advice}",
         with_commas(tokens as u64),
         file.name()
     )))

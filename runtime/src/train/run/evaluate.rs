@@ -86,10 +86,10 @@ impl<M: LanguageModel> RankLoop<'_, M> {
     }
 
     /// Evaluates the loaded model, if the run that has saved it was stopped before that, or nothing is left to train.
-    pub(super) fn evaluate_loaded(&mut self, steps: u64, is_complete: bool) -> Result<()> {
-        let was_evaluated = |own: &Evaluations<'_>| own.record.step == steps;
-        let is_known = self.evaluations.as_ref().is_none_or(was_evaluated) && !is_complete;
-        if steps == 0 || is_known || !(is_complete || self.is_evaluation_due(steps)) {
+    pub(super) fn evaluate_loaded(&mut self, steps: u64) -> Result<()> {
+        let Some(own) = &self.evaluations else { return Ok(()) };
+        let is_missed = own.record.step != steps && self.is_evaluation_due(steps);
+        if steps == 0 || !(self.is_final(steps) || is_missed) {
             return Ok(());
         }
         let evaluation = self.evaluate(steps)?;

@@ -129,22 +129,21 @@ impl<'a, M: LanguageModel> RankLoop<'a, M> {
     pub(super) fn train(&mut self, observers: &mut Observers<'_>) -> Result<Option<String>> {
         let rank = self.state.rank.clone();
         let (first, total) = (self.plan.first_step(), self.plan.config.steps);
-        let steps = if self.is_final(first) { first..first } else { first..total };
-        let is_complete = steps.is_empty();
-        if !is_complete {
+        if !self.is_final(first) {
             self.check_first_batches()?;
         }
         rank.compare_values_before_step();
         begin_steps(self.plan);
-        self.evaluate_loaded(first, is_complete)?;
-        if is_complete {
-            // The folder of `--save` may be another one.
-            self.save_loaded(first)?;
-        }
+        self.evaluate_loaded(first)?;
         if self.is_interrupted() {
             return self.end_early(first).map(Some);
         }
-        for step in steps {
+        let is_complete = self.is_final(first);
+        if is_complete && self.saved != Some(first) {
+            // The folder of `--save` may be another one.
+            self.save_loaded(first)?;
+        }
+        for step in first..if is_complete { first } else { total } {
             observers.iter_mut().for_each(|observer| observer.begin(&rank, step + 1));
             let mut report = self.run_step(&rank, step)?;
             self.done = step + 1;
