@@ -100,7 +100,7 @@ impl Texts {
     fn train<M: LanguageModel>(&self, words: &str) -> Summary {
         let lr = if words.contains("--lr ") { "" } else { "--lr 0.01" };
         let words = format!(
-            "--data {} --hidden 16 --ffn 24 --heads 4 --layers 2 --seq 24 --batch 8 --steps 3 {lr} --threads 1 {words}",
+            "--data {} --hidden 16 --ffn 24 --heads 4 --layers 4 --seq 24 --batch 8 --steps 3 {lr} --threads 1 {words}",
             self.path("text.txt").display()
         );
         let trained = train_with_words::<M>(words.split_whitespace().map(OsStr::new));
