@@ -155,7 +155,7 @@ impl RunSettings {
     pub(super) fn validation_config(&self) -> Option<ValidationConfig> {
         (self.eval_data.is_some() || self.eval_fraction.is_some()).then(|| ValidationConfig {
             data: self.eval_data.clone(),
-            every: self.eval_every,
+            every: self.eval_every.unwrap_or(100),
             steps: self.eval_steps,
             early_stop: self.early_stop,
         })

@@ -149,8 +149,8 @@ settings! {
         eval_data: Option<PathBuf>, "FILE", at "/validation/data" Free;
         "Hold this fraction of --data out, at its end, and evaluate the loss on it"
         eval_fraction: Option<Part>, "X", at "/eval-fraction" Refuse => eval_fraction;
-        "Evaluate after every N steps, and after the last one"
-        eval_every: Positive = "100", "N", at "/validation/every" Free;
+        "Evaluate after every N steps, and after the last one [default: 100]"
+        eval_every: Option<Positive>, "N", at "/validation/every" Free;
         "Batches of --batch sequences of each evaluation, the same ones each time [default: all]"
         eval_steps: Option<Positive>, "N", at "/validation/steps" Free;
         "End the run, as a complete one, when N evaluations in a row have not lowered the loss"

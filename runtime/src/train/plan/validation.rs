@@ -120,17 +120,13 @@ impl Validation {
     /// Describes the data, on a line of its own.
     pub fn describe(&self, settings: &ValidationConfig) -> String {
         let Validation { dataset, batches, .. } = self;
-        let all = if dataset.batches() == 1 {
-            "1 batch".to_owned()
-        } else {
-            format!("{} batches", with_commas(dataset.batches()))
-        };
+        let (every, all) = (settings.every, dataset.batches());
+        let every = if every == 1 { "step".to_owned() } else { format!("{every} steps") };
+        let some = if *batches < all { format!("{batches} of ") } else { String::new() };
         let (file, last) = (dataset.file(), if settings.data.is_none() { "last " } else { "" });
-        let some =
-            if *batches < dataset.batches() { format!("{batches} of ") } else { String::new() };
         format!(
-            "\nvalidation every {} steps: {some}{all} of the {last}{} tokens of {}",
-            settings.every,
+            "\nvalidation every {every}: {some}{} of the {last}{} tokens of {}",
+            if all == 1 { "1 batch".to_owned() } else { format!("{} batches", with_commas(all)) },
             with_commas(file.len() as u64),
             file.name()
         )

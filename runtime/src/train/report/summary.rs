@@ -97,7 +97,8 @@ impl Summary {
         let most = plan.config.validation.as_ref().and_then(|validation| validation.early_stop);
         if let (Some(most), true) = (most, self.stops_early) {
             text += &format!(
-                "stopped early: {} in a row had no lower loss (--early-stop {most})\n",
+                "stopped early: {} in a row had no lower loss (--early-stop {most}; a larger number continues the \
+                 run)\n",
                 counted(most as usize, "evaluation")
             );
         }
