@@ -180,7 +180,8 @@ fn a_run_stops_early_and_keeps_its_best_checkpoint() {
         assert_contains(&finished.stdout, ", after step 4\n");
         assert_contains(
             &finished.stdout,
-            "\nstopped early: 2 evaluations in a row had no lower loss (--early-stop 2; a larger number continues the run)\n",
+            "\nstopped early: 2 evaluations in a row had no lower loss (--early-stop 2; a larger number continues the \
+             run)\n",
         );
         let mut found = workspace.folder_entries();
         found.retain(|name| name.starts_with("out/step-"));

@@ -143,7 +143,7 @@ pub struct Number;
 /// A number in [0, 1).
 pub struct Fraction;
 /// A number in (0, 1).
-pub struct Part;
+pub struct OpenFraction;
 /// Two numbers in [0, 1), written as `0.9,0.95`.
 pub struct Pair;
 /// The name of an optimizer, which may be one that the program registers.
@@ -173,7 +173,7 @@ setting_types! {
     bool: bool, Switch, |text| Ok(text == "true");
     Number: f64, Number, |text| wanted("a number of at least 0", text, number);
     Fraction: f64, Number, |text| wanted("a number of at least 0 and below 1", text, fraction);
-    Part: f64, Number, |text| wanted("a number above 0 and below 1", text, |text| {
+    OpenFraction: f64, Number, |text| wanted("a number above 0 and below 1", text, |text| {
         fraction(text).filter(|part| *part > 0.0)
     });
     Pair: (f64, f64), Pair, |text| wanted("two numbers in [0, 1) separated by a comma", text, |text| {

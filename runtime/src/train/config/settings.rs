@@ -16,8 +16,8 @@ use super::flags::{Change, Flag};
 use super::given_value::GivenMap;
 use super::problems::Problems;
 use super::setting_value::{
-    Balance, Fraction, KeyList, MeshSetting, Natural, Number, OptimizerName, Pair, Part, Positive,
-    Seed, SettingType, Size, WholeNumber,
+    Balance, Fraction, KeyList, MeshSetting, Natural, Number, OpenFraction, OptimizerName, Pair,
+    Positive, Seed, SettingType, Size, WholeNumber,
 };
 use super::settings_macro::{
     as_optional_text, as_text, dashed, kept, read_next, settings, text_of, zero_stage_number,
@@ -148,7 +148,7 @@ settings! {
         "Evaluate the loss on these tokens, or this text, which are read as those of --data"
         eval_data: Option<PathBuf>, "FILE", at "/validation/data" Free;
         "Hold this fraction of --data out, at its end, and evaluate the loss on it"
-        eval_fraction: Option<Part>, "X", at "/eval-fraction" Refuse => eval_fraction;
+        eval_fraction: Option<OpenFraction>, "X", at "/eval-fraction" Refuse => eval_fraction;
         "Evaluate after every N steps, and after the last one [default: 100]"
         eval_every: Option<Positive>, "N", at "/validation/every" Free;
         "Batches of --batch sequences of each evaluation, the same ones each time [default: all]"

@@ -32,8 +32,8 @@ enum TextBytes {
 }
 
 impl Validation {
-    /// Opens the data of `--eval-data`, or takes that of `--eval-fraction` from the end of `file`. Returns the tokens to
-    /// train on, too. `tokenizer` decodes the ids of `file`, and `vocab` is the vocabulary of the model.
+    /// Opens the data of `--eval-data`, or takes that of `--eval-fraction` from the end of `file`. Returns the tokens
+    /// to train on, too. `tokenizer` decodes the ids of `file`, and `vocab` is the vocabulary of the model.
     ///
     /// # Errors
     /// Data that cannot be read, of another tokenizer, or too short.
@@ -176,8 +176,8 @@ fn check_tokenizers(
         ))),
         (Some(known), None) if trained.tokenizer().is_some() => {
             print_line(&format!(
-                "warning: --eval-data: the token ids of {name} have to be of the tokenizer of --data, {known}; the file \
-                 does not say so"
+                "warning: --eval-data: the token ids of {name} have to be of the tokenizer of --data, {known}; the \
+                 file does not say so"
             ));
             Ok(())
         }

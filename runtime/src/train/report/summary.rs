@@ -29,7 +29,7 @@ pub struct Summary {
     pub stops_early: bool,
     /// Median of tokens per second over all ranks, of the last 4,096 steps; 0 in a process that does not have rank 0.
     pub tokens_per_s: f64,
-    /// Time of all steps, including metrics and checkpoints.
+    /// Time of all steps, including metrics, evaluations and checkpoints.
     pub elapsed: Duration,
     /// Memory, communication and recomputation.
     pub report: Report,

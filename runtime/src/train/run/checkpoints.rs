@@ -4,7 +4,7 @@ use crate::checkpoint::{EvaluationRecord, Keep, TrainState};
 use crate::train::config::SaveConfig;
 use crate::train::{Error, LanguageModel, Result};
 
-use super::evaluate::Evaluations;
+use super::evaluations::Evaluations;
 use super::finite_params::find_infinite_param;
 use super::rank_loop::RankLoop;
 use super::save::{save_to_folder, train_state};

@@ -1,59 +1,26 @@
-//! The evaluations of a run on its validation data.
+//! Evaluations of the model on the validation data.
 
 use std::time::Instant;
 
-use crate::checkpoint::EvaluationRecord;
 use crate::comm::Site;
 use crate::data::MicroBatch;
 use crate::layout::AxisSet;
-use crate::train::config::ValidationConfig;
 use crate::train::console::print_line;
 use crate::train::evaluation::evaluate_batch;
 use crate::train::micro_batch::data_rows;
-use crate::train::plan::{Plan, Validation};
+use crate::train::plan::Validation;
 use crate::train::report::Evaluation;
 use crate::train::{Error, LanguageModel, Result};
 use meshwright_core::__internal as scope;
 
 use super::batch_check::check_first_batches;
 use super::end_cause::EndCause;
+use super::evaluations::Evaluations;
 use super::rank_loop::RankLoop;
 use super::stop::{begin_last, stop_reason};
 
-/// The evaluations of a run with validation data, the same on all ranks.
-pub struct Evaluations<'a> {
-    validation: &'a Validation,
-    settings: &'a ValidationConfig,
-    pub record: EvaluationRecord,
-    /// Those of this run.
-    pub done: Vec<Evaluation>,
-    /// True if the last one was interrupted: the run ends, and a resumed one repeats it.
-    pub is_interrupted: bool,
-}
-
-impl<'a> Evaluations<'a> {
-    /// Creates the evaluations of a run that follows `plan`; `None` without validation data.
-    pub fn new(plan: &'a Plan) -> Option<Evaluations<'a>> {
-        let (validation, settings) =
-            plan.validation.as_ref().zip(plan.config.validation.as_ref())?;
-        let (record, done) = (validation.record.clone(), Vec::new());
-        Some(Evaluations { validation, settings, record, done, is_interrupted: false })
-    }
-
-    /// Returns true if as many evaluations as `--early-stop` allows have not lowered the loss.
-    pub fn stop_early(&self) -> bool {
-        self.settings.early_stop.is_some_and(|most| self.record.without_improvement >= most)
-    }
-
-    /// Returns true if the evaluation after `steps` steps has the lowest loss.
-    pub fn is_best_after(&self, steps: u64) -> bool {
-        self.done.last().is_some_and(|last| last.step == steps && last.is_best)
-    }
-}
-
 impl<M: LanguageModel> RankLoop<'_, M> {
-    /// Returns true if no step follows the one after which `steps` steps are done: it is the last one, or evaluations say
-    /// to stop.
+    /// Returns true if no step follows after `steps` steps: all are done, or evaluations say to stop.
     pub(super) fn is_final(&self, steps: u64) -> bool {
         let stops = self.evaluations.as_ref().is_some_and(Evaluations::stop_early);
         steps == self.plan.config.steps || stops
@@ -66,14 +33,12 @@ impl<M: LanguageModel> RankLoop<'_, M> {
 
     /// Returns true if the model is evaluated after `steps` steps.
     pub(super) fn is_evaluation_due(&self, steps: u64) -> bool {
-        let is_due = |own: &Evaluations<'_>| {
-            steps == self.plan.config.steps || steps.is_multiple_of(own.settings.every)
-        };
-        self.evaluations.as_ref().is_some_and(is_due)
+        let is_last = steps == self.plan.config.steps;
+        self.evaluations.as_ref().is_some_and(|own| is_last || own.are_due_after(steps))
     }
 
-    /// Evaluates the model after `steps` steps, if that is due and the run goes on. Every rank calls it, and all get the
-    /// same numbers.
+    /// Evaluates the model after `steps` steps, if that is due and the run goes on. Every rank calls it, and all get
+    /// the same numbers.
     pub(super) fn evaluate_if_due(&mut self, steps: u64) -> Result<Option<Evaluation>> {
         if !self.is_evaluation_due(steps) || self.state.rank.is_last_step() {
             return Ok(None);

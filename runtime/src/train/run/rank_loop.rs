@@ -20,7 +20,7 @@ use meshwright_store::__internal::{TrainingStateMut, load_checkpoint};
 use super::background_save::BackgroundSave;
 use super::batch_check::check_first_batches;
 use super::end_cause::EndCause;
-use super::evaluate::Evaluations;
+use super::evaluations::Evaluations;
 use super::failed_save_count::FailedSaves;
 use super::finite_params::find_infinite_param;
 use super::shared::Shared;

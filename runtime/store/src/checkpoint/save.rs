@@ -28,8 +28,8 @@ pub struct ShardEntry<'a> {
 pub struct Keep {
     /// The newest ones, at least one, besides the one that `best` links to; `None` for all.
     pub newest: Option<usize>,
-    /// True if the new one has the lowest validation loss so far: `best` becomes a link to it. The one before is removed
-    /// if it was saved for [its loss only](super::EvaluationRecord::is_only_best).
+    /// True if the new one has the lowest validation loss so far: `best` becomes a link to it. The one before is
+    /// removed if it was saved for [its loss only](super::EvaluationRecord::is_only_best).
     pub is_best: bool,
 }
 

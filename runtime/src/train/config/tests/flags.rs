@@ -61,9 +61,9 @@ fn flags_reach_their_fields() {
          --heads 8 --kv-heads 2 --ffn 100 --vocab 300 --tied --data d.bin --tokenizer t.json --order shuffled \
          --documents 7 --pack --mask-borders --batch 8 --seq 32 --steps 50 --seed 7 --lr 3e-4 --optimizer muon \
          --momentum 0.8 --ema 0.999 --lr-schedule wsd --warmup 5 --min-lr 1e-5 --betas 0.8,0.99 --eps 1e-6 \
-         --weight-decay 0 --clip 0 --explain --save out --save-every 10 --save-async --keep 2 --max-failed-saves 5 --keep-best \
+         --weight-decay 0 --clip 0 --explain --save out --save-every 10 --save-async --keep 2 --max-failed-saves 5 \
          --resume out/latest --stop-after 3h50m --export-hf hf --metrics m.jsonl --trace t.json --stage-times s.json \
-         --sample-tokens 0 --checks off --eval-data v.bin --eval-every 9 --eval-steps 3 --early-stop 2",
+         --sample-tokens 0 --checks off --keep-best --eval-data v.bin --eval-every 9 --eval-steps 3 --early-stop 2",
     )
     .unwrap();
     let expected = Config {
