@@ -11,7 +11,7 @@ use crate::train::{Error, Result};
 
 use super::dataset::open_dataset;
 
-/// What the run evaluates, always the same rows.
+/// The rows that the run evaluates, the same each time.
 pub struct Validation {
     /// The flag that names the data.
     pub flag: &'static str,
@@ -100,8 +100,8 @@ impl Validation {
                 self.record = EvaluationRecord { data, ..saved.clone() };
             }
             Some(_) => print_line(
-                "warning: --resume: other rows are evaluated than in the saved run, so the lowest loss and the \
-                 evaluations of --early-stop are counted anew",
+                "warning: --resume: other rows are evaluated than in the saved run, so its lowest loss and its \
+                 evaluations of --early-stop do not count",
             ),
             None => {}
         }
