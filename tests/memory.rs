@@ -66,6 +66,25 @@ fn a_registered_optimizer_takes_what_was_planned() {
     assert_eq!(2 * bytes("lion"), bytes("adamw"));
 }
 
+/// A forward pass that keeps nothing for backward needs less than a step.
+#[test]
+fn evaluations_fit_in_the_memory_of_steps() {
+    let meshes = [
+        "1 --micro-batches 2",
+        "fsdp=4 --zero 3",
+        "fsdp=2,tp=2 --zero 1 --recompute full",
+        "pp=2 --micro-batches 4",
+        "pp=2,fsdp=2 --zero 3 --micro-batches 2",
+    ];
+    let with_evaluations =
+        |mesh: &str| format!("--mesh {mesh} --eval-fraction 0.001 --eval-every 1");
+    check(meshes.map(with_evaluations));
+    for mesh in meshes {
+        let planned = |flags: &str| used(flags)["total"].0;
+        assert_eq!(planned(&with_evaluations(mesh)), planned(&format!("--mesh {mesh}")), "{mesh}");
+    }
+}
+
 #[test]
 fn every_precision_uses_the_planned_memory() {
     let meshes =

@@ -1,6 +1,7 @@
 //! Parity of one rank with PyTorch, by the fixtures in `reference/`, which its README describes.
 
 mod mixtral;
+mod validation;
 
 use std::collections::BTreeMap;
 use std::fs;

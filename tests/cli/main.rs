@@ -21,6 +21,7 @@ mod saving;
 mod stops;
 mod tokenizer;
 mod training;
+mod validation;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};

@@ -79,6 +79,27 @@ mod with_files {
         assert_eq!(crate::numbers(&workspace.metrics("rest.jsonl"), "loss"), losses[2..]);
     }
 
+    /// Of as many targets, the bytes are those of the text after the first token.
+    #[test]
+    fn the_validation_loss_of_a_byte_is_known() {
+        let workspace = workspace();
+        let text = "the cat and the dog and the end. ".repeat(9);
+        workspace.write("val.txt", text.as_bytes());
+        let line = format!("{TOKENIZED} --steps 1 --eval-data val.txt --metrics m.jsonl");
+        let finished = workspace.train(&line);
+        let tokenizer = Tokenizer::open(&workspace.path("tokenizer.json")).unwrap();
+        let ids = tokenizer.encode(text.as_bytes(), "text", 0).unwrap();
+        let targets = ids.len() - 1;
+        assert!(3 * targets < 2 * text.len(), "{targets} tokens, some of several bytes");
+        assert_contains(&finished.stdout, &format!("; {targets} targets)\n"));
+        let bytes = tokenizer.decode(&ids[1..]).len();
+        let line = &workspace.metrics("m.jsonl")[0];
+        let [loss, bits] =
+            ["eval_loss", "eval_bits_per_byte"].map(|key| line[key].as_f64().unwrap());
+        let expected = loss / 2f64.ln() * targets as f64 / bytes as f64;
+        assert!((bits - expected).abs() < 1e-12, "{bits}, expected {expected}");
+    }
+
     #[test]
     fn the_continuation_is_text() {
         let workspace = workspace();

@@ -9,3 +9,4 @@ mod optim;
 mod parity;
 mod preflight;
 mod promise;
+mod validation;

@@ -219,6 +219,23 @@ impl Pipeline {
         Ok(self.rank.evaluate(|| self.stages.in_stage(evaluate)))
     }
 
+    /// Runs the forward pass of one input, without gradients, and returns the loss that `loss` computes from the output
+    /// of the model, on the last stage. Every rank calls it.
+    ///
+    /// # Errors
+    /// As [`evaluate`](Self::evaluate).
+    #[track_caller]
+    pub fn evaluate_loss<M: Module<In: SegmentData>, S: Dims>(
+        &self,
+        model: &M,
+        input: &M::In,
+        loss: impl FnOnce(&M, &M::Out) -> Loss<S>,
+    ) -> Result<Metric<S>, ExecutorError> {
+        let metric = self.evaluate(model, input, |output| loss(model, output).metric())?;
+        let metric = metric.unwrap_or_else(|| Metric::without_contribution(&self.rank));
+        Ok(metric.summed_over(PP))
+    }
+
     /// Returns true if messages are exchanged in [rounds](crate::schedule::Lockstep).
     #[doc(hidden)]
     pub fn is_in_rounds(&self) -> bool {

@@ -44,6 +44,14 @@ pub enum Error {
     /// Text that does not become tokens.
     #[error("{0}")]
     Tokenize(#[from] TokenizeError),
+    /// The validation data.
+    #[error("{}", describe_validation_error(flag, error))]
+    Validation {
+        /// The flag that names the data.
+        flag: &'static str,
+        /// The problem.
+        error: Box<Error>,
+    },
     /// A checkpoint, or a Hugging Face folder.
     #[error("{flag}: {error}")]
     Checkpoint {
@@ -192,6 +200,11 @@ impl Error {
         }
     }
 
+    /// Names the flag of the validation data in an error about it.
+    pub(super) fn of_validation<E: Into<Error>>(flag: &'static str) -> impl FnOnce(E) -> Error {
+        move |error| Error::Validation { flag, error: Box::new(error.into()) }
+    }
+
     /// Returns the failure that caused the others; if a rank panicked, the report of all ranks.
     pub(super) fn of_ranks(mut error: LaunchError<Error>) -> Error {
         let report = error.to_string();
@@ -263,6 +276,7 @@ impl Error {
             Error::Export { error, .. }
             | Error::Sample { error, .. }
             | Error::OnMesh { error, .. }
+            | Error::Validation { error, .. }
             | Error::Unsaved { error, .. } => error.exit_code(),
             Error::Stopped(_) => exit_code::STOPPED,
             Error::DataEnded { is_lost: true, .. }
@@ -287,6 +301,12 @@ impl Error {
             }
         }
     }
+}
+
+/// Describes an error of validation data, which is read like the training data.
+fn describe_validation_error(flag: &str, error: &Error) -> String {
+    let text = error.to_string();
+    format!("{flag}: {}", text.strip_prefix("--data: ").unwrap_or(&text))
 }
 
 /// Prints as `Display` does, since `main` prints the `Debug` form of an error that it returns.

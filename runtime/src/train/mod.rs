@@ -6,6 +6,7 @@ mod console;
 mod continuation;
 mod cuda_graphs;
 mod error;
+mod evaluation;
 mod explain;
 mod machine;
 mod micro_batch;
@@ -27,8 +28,8 @@ pub use machine::Gpus;
 pub use machine::Machine;
 pub use meshwright_store::family::{Family, LanguageModel, Outline};
 pub use report::{
-    AxisUse, KnownSteps, MemoryUse, MetricsError, MetricsFile, PeakFlops, Report, StepMetrics,
-    StepObserver, StepReport, Summary,
+    AxisUse, Evaluation, KnownSteps, MemoryUse, MetricsError, MetricsFile, PeakFlops, Report,
+    StepMetrics, StepObserver, StepReport, Summary,
 };
 pub use run_on::run_on;
 pub(crate) use run_on::run_on_shape;

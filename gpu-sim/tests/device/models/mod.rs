@@ -20,6 +20,7 @@ mod operations;
 mod pipeline;
 mod trainer;
 mod uncaptured_pipeline;
+mod validation;
 
 use std::sync::Arc;
 

@@ -134,7 +134,8 @@ impl<S: Dims> Metric<S> {
     }
 
     /// Returns this rank's shares of the sum and the count of all ranks.
-    pub(super) fn shares(&self) -> [f64; 2] {
+    #[doc(hidden)]
+    pub fn shares(&self) -> [f64; 2] {
         [self.local_sum(), self.count as f64].map(|number| self.rank.share_of(self.axes, number))
     }
 

@@ -15,6 +15,7 @@ pub fn continuing_flags(config: &Config, checkpoint: &Path) -> String {
         line.value("save-every", save.every);
         line.switch("save-async", save.asynchronous);
         line.value("keep", save.keep);
+        line.switch("keep-best", save.best);
     }
     line.path("metrics", config.metrics.as_deref());
     line.machine(config);

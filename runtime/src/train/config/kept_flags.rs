@@ -185,6 +185,8 @@ mod tests {
             "t --optimizer sgd --momentum 0.9 --lr-schedule cosine",
             "t --device cuda",
             "t --tokenizer bytes",
+            "t --eval-data /a/v.txt --eval-every 7 --eval-steps 3 --early-stop 2",
+            "t --eval-fraction 0.05",
         ] {
             let config = parse(line);
             let words = kept_flags(&config).into_iter().flat_map(|(name, value)| {
@@ -203,6 +205,8 @@ mod tests {
             "t --mesh pp=2 --mesh-order pp --recompute sqrt --data a --tokenizer b --documents 1 --pack --mask-borders \
              --ema 0.5 --kv-heads 2 --ffn 2 --tied --optimizer muon",
             "t --mesh cp=2 --cp ring --init-from a --accept-keys b --balance none --z-loss 0 --lr-schedule wsd",
+            "t --eval-data v --eval-steps 1 --early-stop 1",
+            "t --eval-fraction 0.5",
         ];
         let kept: Vec<_> = lines.iter().flat_map(|line| kept_flags(&parse(line))).collect();
         for flag in FLAGS {

@@ -81,8 +81,24 @@ pub struct SaveConfig {
     pub asynchronous: bool,
     /// `--keep`: `None` keeps all.
     pub keep: Option<usize>,
+    /// `--keep-best`: the checkpoint of the lowest validation loss is saved and kept.
+    pub best: bool,
     /// `--max-failed-saves`: number of saves in a row that fail and end the run.
     pub max_failed: usize,
+}
+
+/// `--eval-data` or `--eval-fraction`, and the settings of evaluations.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct ValidationConfig {
+    /// `--eval-data`; `None` for the part of the data that `--eval-fraction` holds out.
+    pub data: Option<PathBuf>,
+    /// `--eval-every`: steps between two evaluations.
+    pub every: u64,
+    /// `--eval-steps`: batches of an evaluation; `None` for all.
+    pub steps: Option<u64>,
+    /// `--early-stop`: number of evaluations in a row without a lower loss that end the run.
+    pub early_stop: Option<u64>,
 }
 
 impl Config {

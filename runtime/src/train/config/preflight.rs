@@ -26,7 +26,7 @@ impl Config {
         (config.dtype, config.reduce_dtype) = (Precision::F32, Precision::F32);
         let lr = config.optimizer.lr;
         config.optimizer.lr = LrSchedule { decay: Decay::Constant, warmup: 0, steps, ..lr };
-        (config.save, config.sample_tokens) = (None, 0);
+        (config.save, config.validation, config.sample_tokens) = (None, None, 0);
         match observed_mesh() {
             Some(mesh) => config.on_mesh(mesh),
             None => config,

@@ -21,7 +21,7 @@ use super::setting_value::MeshSetting;
 use super::settings::{FLAGS, RunSettings};
 use super::{
     Config, ConfigError, DeviceChoice, ModelSizes, ModelSource, OptimizerConfig, Optimizers,
-    PipelineConfig, Precision, SaveConfig, ScheduleSource, SettingSource,
+    PipelineConfig, Precision, SaveConfig, ScheduleSource, SettingSource, ValidationConfig,
 };
 
 impl RunSettings {
@@ -146,7 +146,18 @@ impl RunSettings {
             every: self.save_every,
             asynchronous: self.save_async,
             keep: self.keep,
+            best: self.keep_best,
             max_failed: self.max_failed_saves.unwrap_or(3),
+        })
+    }
+
+    /// Returns the settings of evaluations, if there is validation data.
+    pub(super) fn validation_config(&self) -> Option<ValidationConfig> {
+        (self.eval_data.is_some() || self.eval_fraction.is_some()).then(|| ValidationConfig {
+            data: self.eval_data.clone(),
+            every: self.eval_every.unwrap_or(100),
+            steps: self.eval_steps,
+            early_stop: self.early_stop,
         })
     }
 

@@ -11,7 +11,7 @@ use meshwright_core::__internal::check_rule;
 use super::optimizers::{OptimizerEntry, OptimizerFlags};
 use super::problems::Problems;
 use super::setting_value::{MeshSetting, word};
-use super::settings::{FLAGS, REPORTS, RunSettings, SAVING, SIZES};
+use super::settings::{FLAGS, REPORTS, RunSettings, SAVING, SIZES, VALIDATION};
 use super::{Decay, DeviceChoice, Precision, ScheduleSource};
 
 /// A rule, which adds the problems with settings that it finds.
@@ -22,6 +22,7 @@ pub const RULES: &[Rule] = &[
     the_mesh_is_chosen,
     preflights_write_nothing,
     others_are_given,
+    validation_data_is_given_once,
     mesh_order_has_the_axes,
     zero_needs_shards,
     virtual_stages_fit_the_schedule,
@@ -59,10 +60,13 @@ fn preflights_write_nothing(settings: &RunSettings, problems: &mut Problems) {
         let message = format!("{compared} steps are more than --steps {total}");
         problems.add(&["preflight", "steps"], message);
     }
-    let others = FLAGS.iter().filter(|flag| [SAVING, REPORTS].contains(&flag.group));
-    // No tokens are those that a preflight samples anyway.
-    let is_moot =
-        |name| name == "preflight" || name == "sample-tokens" && settings.sample_tokens == 0;
+    let groups = [SAVING, REPORTS, VALIDATION];
+    let others = FLAGS.iter().filter(|flag| groups.contains(&flag.group));
+    // What is held out is not trained on, and no tokens are those that a preflight samples anyway.
+    let is_moot = |name| match name {
+        "preflight" | "eval-fraction" => true,
+        _ => name == "sample-tokens" && settings.sample_tokens == 0,
+    };
     for flag in others.filter(|flag| settings.is_given(flag.name) && !is_moot(flag.name)) {
         let message =
             "a --preflight compares steps from the beginning, and writes nothing; leave it out";
@@ -90,10 +94,21 @@ fn others_are_given(settings: &RunSettings, problems: &mut Problems) {
     let has_documents = settings.is_given("documents");
     need(has_documents, "documents", "pack mask-borders", "needs --documents ID");
     let saves = settings.is_given("save");
-    need(saves, "save", "save-every keep max-failed-saves", "needs --save DIR");
+    need(saves, "save", "save-every keep keep-best max-failed-saves", "needs --save DIR");
     need(saves, "save", "stop-after", "needs --save DIR, from which the run is continued");
+    let validates = settings.is_given("eval-data") || settings.is_given("eval-fraction");
+    let message = "needs validation data: --eval-data FILE, or --eval-fraction X of --data";
+    need(validates, "eval-data", "eval-every eval-steps early-stop keep-best", message);
     let message = "needs --save-every N: a run waits for the checkpoint after its last step";
     need(settings.is_given("save-every"), "save-every", "save-async", message);
+}
+
+/// Validation data is of one file.
+fn validation_data_is_given_once(settings: &RunSettings, problems: &mut Problems) {
+    if settings.is_given("eval-data") && settings.is_given("eval-fraction") {
+        let message = "cannot be combined with --eval-fraction, which takes validation data from --data; leave one out";
+        problems.add(&["eval-data", "eval-fraction"], message);
+    }
 }
 
 fn mesh_order_has_the_axes(settings: &RunSettings, problems: &mut Problems) {

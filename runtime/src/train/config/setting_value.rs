@@ -142,6 +142,8 @@ impl SettingType for ZeroStage {
 pub struct Number;
 /// A number in [0, 1).
 pub struct Fraction;
+/// A number in (0, 1).
+pub struct OpenFraction;
 /// Two numbers in [0, 1), written as `0.9,0.95`.
 pub struct Pair;
 /// The name of an optimizer, which may be one that the program registers.
@@ -173,6 +175,9 @@ setting_types! {
         wanted("a number of at least 0", text, number).and_then(|number| in_f32(text, number))
     };
     Fraction: f64, Number, |text| wanted("a number of at least 0 and below 1", text, fraction);
+    OpenFraction: f64, Number, |text| wanted("a number above 0 and below 1", text, |text| {
+        fraction(text).filter(|part| *part > 0.0)
+    });
     Pair: (f64, f64), Pair, |text| wanted("two numbers in [0, 1) separated by a comma", text, |text| {
         let (first, second) = text.split_once(',')?;
         Some((fraction(first.trim())?, fraction(second.trim())?))

@@ -17,20 +17,22 @@ use super::given_value::GivenMap;
 use super::other_names::OtherName;
 use super::problems::Problems;
 use super::setting_value::{
-    Balance, Fraction, KeyList, MeshSetting, Natural, Number, OptimizerName, Pair, Positive, Seed,
-    SettingType, Size, WholeNumber,
+    Balance, Fraction, KeyList, MeshSetting, Natural, Number, OpenFraction, OptimizerName, Pair,
+    Positive, Seed, SettingType, Size, WholeNumber,
 };
 use super::settings_macro::{
     as_optional_text, as_text, dashed, kept, read_next, settings, text_of, zero_stage_number,
 };
 use super::{
     Decay, DeviceChoice, ModelSource, OptimizerConfig, Optimizers, PipelineConfig, Precision,
-    SaveConfig, ScheduleSource, TimeLimit,
+    SaveConfig, ScheduleSource, TimeLimit, ValidationConfig,
 };
 
 const MACHINE: &str = "Devices and ranks";
 const MODEL: &str = "Model";
 const DATA: &str = "Data";
+/// Heading of validation.
+pub const VALIDATION: &str = "Validation";
 const SHARDING: &str = "Sharding, memory and precision";
 const OPTIMIZER: &str = "Optimizer";
 /// Heading of checkpoints and exports.
@@ -143,6 +145,18 @@ settings! {
         "Seed of initialization, sample order, dropout and sampling"
         seed: Seed = "0", "K", at "/seed" Refuse => seed;
     }
+    group VALIDATION {
+        "Evaluate the loss on these tokens, or this text, which are read as those of --data"
+        eval_data: Option<PathBuf>, "FILE", at "/validation/data" Free;
+        "Hold this fraction of --data out, at its end, and evaluate the loss on it"
+        eval_fraction: Option<OpenFraction>, "X", at "/eval-fraction" Refuse => eval_fraction;
+        "Evaluate after every N steps, and after the last one [default: 100]"
+        eval_every: Option<Positive>, "N", at "/validation/every" Free;
+        "Batches of --batch sequences of each evaluation, the same ones each time [default: all]"
+        eval_steps: Option<Positive>, "N", at "/validation/steps" Free;
+        "End the run, as a complete one, when N evaluations in a row have not lowered the loss"
+        early_stop: Option<Positive>, "N", at "/validation/early-stop" Free;
+    }
     group OPTIMIZER {
         "adamw, sgd (with momentum), or muon (for matrices of layers; adamw for the rest)"
         optimizer: OptimizerName = "adamw", "NAME", at "/optimizer/optimizer" Free;
@@ -177,6 +191,9 @@ settings! {
         save_async: bool;
         "Remove all but the newest K checkpoints [needs --save]"
         keep: Option<Size>, "K";
+        "Also save after each evaluation that lowers the validation loss, and keep that checkpoint as DIR/best until \
+         another one is better [needs --save]"
+        keep_best: bool;
         "End the run when N saves in a row have failed, such as on a full disk (3 without this flag); fewer are a \
          warning, except for the last save"
         max_failed_saves: Option<Size>, "N";
@@ -226,6 +243,8 @@ settings! {
         documents: Option<DocumentOptions> = RunSettings::document_options;
         /// `--optimizer` and its settings.
         optimizer: OptimizerConfig = RunSettings::optimizer_config;
+        /// `--eval-data` or `--eval-fraction`, and their settings.
+        validation: Option<ValidationConfig> = RunSettings::validation_config;
         /// `--save` and its settings.
         save: Option<SaveConfig> = RunSettings::save_config;
         /// `--resume`; for `auto`, the folder of `--save`. The trainer of a command line takes the settings of the

@@ -11,10 +11,14 @@ use crate::train::config::{Config, ModelSource};
 use crate::train::{Error, Result};
 use meshwright_store::__internal::open_data;
 
-/// Opens the tokens of `--data` and `--tokenizer` for a model with `vocab` token ids, and the tokenizer that decodes
-/// them, if known.
-pub fn open_dataset(config: &Config, vocab: usize) -> Result<(TokenFile, Option<Tokenizer>)> {
-    if let Some(path) = config.data.as_deref().filter(|path| is_token_file(path)) {
+/// Opens the tokens at `path`, by default of the project's own text, and `--tokenizer` for a model with `vocab` token
+/// ids, and the tokenizer that decodes them, if known.
+pub fn open_dataset(
+    config: &Config,
+    path: Option<&Path>,
+    vocab: usize,
+) -> Result<(TokenFile, Option<Tokenizer>)> {
+    if let Some(path) = path.filter(|path| is_token_file(path)) {
         return Ok((TokenFile::open(path, vocab)?, choose_decoder(config)?));
     }
     let tokenizer = choose_tokenizer(config)?;
@@ -24,7 +28,7 @@ pub fn open_dataset(config: &Config, vocab: usize) -> Result<(TokenFile, Option<
         let tokenizer = tokenizer.name().to_owned();
         return Err(DataError::WideTokenizer { tokenizer, ids, vocab }.into());
     }
-    let file = match (&config.data, tokenizer.is_bytes()) {
+    let file = match (path, tokenizer.is_bytes()) {
         (Some(path), true) => TokenFile::open(path, vocab)?,
         (Some(path), false) => tokenize_file(path, &tokenizer, vocab)?,
         (None, is_bytes) => {

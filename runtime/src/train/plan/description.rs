@@ -20,6 +20,8 @@ impl Plan {
             (None, ModelSource::InitFrom(folder)) => format!("weights of {}", folder.display()),
             (None, ModelSource::New(_)) => format!("a new model from seed {}", config.seed),
         };
+        let validation = self.validation.as_ref().zip(config.validation.as_ref());
+        let validation = validation.map(|(validation, settings)| validation.describe(settings));
         let pipeline = self.pipeline.as_ref().and_then(|pipeline| pipeline.description.as_ref());
         let pipeline = pipeline.map(|description| format!("\n{description}"));
         let pipeline = pipeline.unwrap_or_default();
@@ -38,6 +40,7 @@ impl Plan {
             with_commas(dataset.file().len() as u64),
             dataset.file().name(),
         ) + &describe_packing(dataset.packing_waste())
+            + &validation.unwrap_or_default()
             + &pipeline
     }
 }

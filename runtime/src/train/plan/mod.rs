@@ -14,6 +14,7 @@ mod resume;
 mod saved_architecture;
 mod saved_settings;
 mod schedule;
+mod validation;
 
 use std::sync::Arc;
 
@@ -38,6 +39,7 @@ pub use outputs::PreparedOutputs;
 pub use pipeline::{PipelinePlan, build_model};
 pub use resume::{open_resumed, take_saved_settings};
 pub use saved_settings::settings_to_save;
+pub use validation::Validation;
 
 /// Fraction of the memory that the plan of a run may take on a mesh that is chosen for it.
 const PLANNED_MEMORY: f64 = 0.8;
@@ -66,6 +68,8 @@ pub struct Plan {
     /// The runs that lead to the checkpoints of this one.
     pub history: RunHistory,
     pub dataset: Arc<Dataset>,
+    /// `--eval-data` or `--eval-fraction`.
+    pub validation: Option<Validation>,
     /// Decoder of tokens, if known.
     pub tokenizer: Option<Tokenizer>,
 }
@@ -95,8 +99,10 @@ impl Plan {
         for warning in pipeline.iter().flat_map(|plan| plan.warnings(&config, recomputes)) {
             print_line(&format!("warning: {warning}"));
         }
-        let (file, tokenizer) = dataset::open_dataset(&config, outline.vocab)?;
-        let dataset = dataset::sample(file, &config)?;
+        let vocab = outline.vocab;
+        let (file, tokenizer) = dataset::open_dataset(&config, config.data.as_deref(), vocab)?;
+        let (file, mut validation) = Validation::open(&config, file, (tokenizer.as_ref(), vocab))?;
+        let dataset = dataset::sample(file, &config)?.holding_out(config.eval_fraction);
         let architecture = family.to_json();
         if let Some(warning) = family.extend_positions(config.seq) {
             print_line(&format!("warning: --seq: {warning}"));
@@ -108,6 +114,7 @@ impl Plan {
         if let Some(checkpoint) = &resume {
             let model = (&architecture, &params[..]);
             resume::check_checkpoint(checkpoint, &config, &dataset, model)?;
+            validation.iter_mut().for_each(|validation| validation.resume(checkpoint));
         }
         let parameters = params.iter().map(ParamRef::global_len).sum();
         let dataset = Arc::new(dataset);
@@ -129,6 +136,7 @@ impl Plan {
             resume,
             history,
             dataset,
+            validation,
             tokenizer,
         })
     }

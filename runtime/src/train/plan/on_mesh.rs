@@ -39,6 +39,7 @@ impl Plan {
             resume: None,
             history: RunHistory::begin(None),
             dataset: Arc::clone(&self.dataset),
+            validation: None,
             tokenizer: None,
         })
     }

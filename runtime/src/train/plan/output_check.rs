@@ -161,6 +161,7 @@ fn inputs<'a>(
     let files = [
         ("--config", config.config_file.as_deref()),
         ("--data", config.data.as_deref()),
+        ("--eval-data", config.validation.as_ref().and_then(|own| own.data.as_deref())),
         ("--tokenizer", config.tokenizer.as_deref()),
         ("--schedule", schedule),
         ("--stages", stages),

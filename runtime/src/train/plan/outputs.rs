@@ -160,6 +160,9 @@ impl Plan {
             return Ok(None);
         }
         let folder = CheckpointFolder::prepare(&save.dir)?;
+        if self.config.save.as_ref().is_some_and(|save| save.best) {
+            folder.check_best()?;
+        }
         self.dataset.prepare_position();
         let (others, dir) = (folder.other_steps(&self.history)?, save.dir.display());
         if let Some(newest) = others.last() {

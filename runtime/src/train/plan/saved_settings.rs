@@ -218,7 +218,16 @@ mod tests {
     fn saved(config: Value) -> TrainState {
         let (mesh, history) = ("1".to_owned(), RunHistory::begin(None));
         let data = DataPosition::without_data(8, 0);
-        TrainState { step: 2, seed: 0, mesh, mesh_order: None, data, history, config }
+        TrainState {
+            step: 2,
+            seed: 0,
+            mesh,
+            mesh_order: None,
+            data,
+            history,
+            evaluation: None,
+            config,
+        }
     }
 
     #[test]

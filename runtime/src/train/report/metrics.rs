@@ -52,6 +52,15 @@ pub struct StepMetrics {
     /// The step after which a checkpoint could not be saved, if the failure was detected since the last line.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub save_failed: Option<u64>,
+    /// Mean loss over the targets of the validation data after the step, in nats, if it was evaluated.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub eval_loss: Option<f64>,
+    /// Exponential of `eval_loss`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub eval_perplexity: Option<f64>,
+    /// `eval_loss` in bits for each byte of the text, if the tokenizer is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub eval_bits_per_byte: Option<f64>,
 }
 
 /// A metrics file that cannot be used.
@@ -197,6 +206,9 @@ mod tests {
             padding: None,
             attention_balance: None,
             save_failed: None,
+            eval_loss: None,
+            eval_perplexity: None,
+            eval_bits_per_byte: None,
         }
     }
 

@@ -85,6 +85,9 @@ impl StepObserver for MetricsRecorder<'_> {
             padding: self.dataset.padding_of_step(report.step - 1),
             attention_balance: report.attention_balance,
             save_failed: report.save_failed,
+            eval_loss: report.evaluation.map(|evaluation| evaluation.loss),
+            eval_perplexity: report.evaluation.map(|evaluation| evaluation.perplexity()),
+            eval_bits_per_byte: report.evaluation.and_then(|evaluation| evaluation.bits_per_byte),
         };
         let written = file.lock().unwrap_or_else(PoisonError::into_inner).write_step(&line);
         if let Err(error) = written {

@@ -1,6 +1,7 @@
 //! Reports of a run: progress, metrics per step, resource usage and the final summary.
 
 mod attention_balance;
+mod evaluation;
 mod flops;
 mod metrics;
 mod metrics_lines;
@@ -14,6 +15,7 @@ mod summary;
 mod usage;
 
 pub use attention_balance::AttentionBalance;
+pub use evaluation::Evaluation;
 pub use metrics::{ClaimedMetrics, MetricsError, MetricsFile, StepMetrics};
 pub use metrics_lines::KnownSteps;
 pub use metrics_recorder::MetricsRecorder;

@@ -4,6 +4,7 @@ use crate::tensor::Rank;
 use crate::train::Result;
 use crate::train::pipeline_step::ScheduleTimes;
 
+use super::evaluation::Evaluation;
 use super::step_usage::StepUsage;
 
 /// Observes the steps of a run on one rank, for a report or a check: see [`Trainer::on_step`](crate::Trainer::on_step).
@@ -55,6 +56,8 @@ pub struct StepReport<'a> {
     pub attention_balance: Option<f64>,
     /// The step after which a checkpoint could not be saved, if the failure was detected since the last report.
     pub save_failed: Option<u64>,
+    /// The evaluation after the step, if one was due and not interrupted.
+    pub evaluation: Option<Evaluation>,
     /// Times of the pipeline schedule, if the mesh has a `pp` axis.
     pub(in crate::train) schedule: Option<ScheduleTimes>,
     pub(in crate::train) usage: StepUsage,

@@ -50,10 +50,12 @@ impl StepObserver for Progress {
         );
         let (balance, rate) = (report.attention_balance, report.tokens_per_s());
         let line = progress_line(done, self.steps, report.loss, balance, rate, left);
+        let evaluation = report.evaluation.map(|own| format!("step {done}/{}  {own}", self.steps));
         match &self.bar {
             Some(bar) => {
                 bar.set_position(done);
                 bar.set_message(line);
+                evaluation.into_iter().for_each(|line| bar.println(line));
             }
             None => {
                 let due = self.last_line.is_none_or(|last| now - last >= LINE_EVERY);
@@ -61,6 +63,7 @@ impl StepObserver for Progress {
                     print_line(&line);
                     self.last_line = Some(now);
                 }
+                evaluation.iter().for_each(|line| print_line(line));
             }
         }
         Ok(())

@@ -3,15 +3,16 @@
 use std::time::Duration;
 
 use crate::backend::Bytes;
+use crate::checkpoint::BestLoss;
 use crate::data::Tokenizer;
 use crate::os::print_text;
 
 use crate::train::config::{Config, continuing_flags};
-use crate::train::console::counted;
+use crate::train::console::{counted, with_commas};
 use crate::train::plan::{Plan, describe_mesh};
 use crate::train::{Error, Result};
 
-use super::Report;
+use super::{Evaluation, Report};
 
 /// Results of a run.
 #[derive(Debug, Clone, PartialEq)]
@@ -20,9 +21,15 @@ pub struct Summary {
     pub losses: Vec<f64>,
     /// Gradient norm before clipping of every step of this run; empty in a process that does not have rank 0.
     pub grad_norms: Vec<f64>,
+    /// Evaluations of this run on the validation data.
+    pub evaluations: Vec<Evaluation>,
+    /// The lowest loss of all evaluations, also of the runs that this one continues; `None` without validation data.
+    pub lowest: Option<BestLoss>,
+    /// True if `--early-stop` has ended the run before its last step.
+    pub stops_early: bool,
     /// Median of tokens per second over all ranks, of the last 4,096 steps; 0 in a process that does not have rank 0.
     pub tokens_per_s: f64,
-    /// Time of all steps, including metrics and checkpoints.
+    /// Time of all steps, including metrics, evaluations and checkpoints.
     pub elapsed: Duration,
     /// Memory, communication and recomputation.
     pub report: Report,
@@ -52,6 +59,7 @@ impl Summary {
                 self.tokens_per_s
             ),
         };
+        text += &self.validation_lines(plan);
         text += &usage_tables(&self.report, self.losses.len());
         for line in output_lines(&plan.config) {
             text += &format!("{line}\n");
@@ -61,6 +69,38 @@ impl Summary {
             let (prompt, continuation) = self.sample.split_at(self.prompt_len);
             text += &format!("--- prompt ---\n{}\n", decode_tokens(prompt, tokenizer));
             text += &format!("--- continuation ---\n{}\n", decode_tokens(continuation, tokenizer));
+        }
+        text
+    }
+}
+
+impl Summary {
+    /// Describes the last evaluation and the lowest loss, and why a run has stopped early.
+    fn validation_lines(&self, plan: &Plan) -> String {
+        let mut text = String::new();
+        if let Some(last) = self.evaluations.last() {
+            let bits = last.bits_per_byte.map(|bits| format!(", {bits:.3} bits per byte"));
+            text += &format!(
+                "validation: loss {:.4} after step {} (perplexity {:.3}{}; {} targets)",
+                last.loss,
+                last.step,
+                last.perplexity(),
+                bits.unwrap_or_default(),
+                with_commas(last.targets)
+            );
+            let lowest = self.lowest.filter(|lowest| lowest.step != last.step);
+            let lowest = lowest.map(|lowest| {
+                format!("; the lowest is {:.4}, after step {}", lowest.loss, lowest.step)
+            });
+            text += &(lowest.unwrap_or_default() + "\n");
+        }
+        let most = plan.config.validation.as_ref().and_then(|validation| validation.early_stop);
+        if let (Some(most), true) = (most, self.stops_early) {
+            text += &format!(
+                "stopped early: {} in a row had no lower loss (--early-stop {most}; a larger number continues the \
+                 run)\n",
+                counted(most as usize, "evaluation")
+            );
         }
         text
     }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{Builder, JoinHandle};
 
-use crate::checkpoint::{CheckpointError, CheckpointWriter, TrainState};
+use crate::checkpoint::{CheckpointError, CheckpointWriter, Keep, TrainState};
 use crate::tensor::Rank;
 use crate::train::{Error, Result};
 use meshwright_store::__internal::{StateSnapshot, TrainingState};
@@ -56,7 +56,7 @@ struct WriterTask {
 struct Completion {
     ranks: usize,
     state: TrainState,
-    keep: Option<usize>,
+    keep: Keep,
 }
 
 impl BackgroundSave {
@@ -68,7 +68,7 @@ impl BackgroundSave {
         training_state: &TrainingState<'_>,
         dir: &Path,
         (steps, state): (u64, &dyn Fn() -> TrainState),
-        keep: Option<usize>,
+        keep: Keep,
     ) -> Result<()> {
         assert!(self.running.is_none(), "one checkpoint is written at a time");
         let writer = {

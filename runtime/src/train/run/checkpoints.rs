@@ -1,8 +1,10 @@
 //! The checkpoints that are due in a run, and the check of the parameters in them.
 
+use crate::checkpoint::{EvaluationRecord, Keep, TrainState};
 use crate::train::config::SaveConfig;
 use crate::train::{Error, LanguageModel, Result};
 
+use super::evaluations::Evaluations;
 use super::finite_params::find_infinite_param;
 use super::rank_loop::RankLoop;
 use super::save::{save_to_folder, train_state};
@@ -12,16 +14,28 @@ impl<M: LanguageModel> RankLoop<'_, M> {
     pub(super) fn save_if_due(&mut self, steps: u64) -> Result<()> {
         let config = &self.plan.config;
         let Some(save) = &config.save else { return Ok(()) };
-        if steps == config.steps {
+        if self.is_final(steps) {
             return self.save_checkpoint(steps, save.keep);
         }
-        if !save.every.is_some_and(|every| steps.is_multiple_of(every)) {
+        if !self.is_save_due(steps) && !self.keeps_best(steps) {
             return Ok(());
         }
         let limit = save.max_failed;
         self.finish_background_save(limit)?;
         let saved = self.save(steps, save.keep, save.asynchronous);
         self.tolerate_failed_save(saved, limit)
+    }
+
+    /// Returns true if a checkpoint after `steps` steps is saved whatever its loss is.
+    fn is_save_due(&self, steps: u64) -> bool {
+        let every = self.plan.config.save.as_ref().and_then(|save| save.every);
+        self.is_final(steps) || every.is_some_and(|every| steps.is_multiple_of(every))
+    }
+
+    /// Returns true if the checkpoint after `steps` steps is kept for its loss.
+    fn keeps_best(&self, steps: u64) -> bool {
+        let is_best = self.evaluations.as_ref().is_some_and(|own| own.is_best_after(steps));
+        is_best && self.plan.config.save.as_ref().is_some_and(|save| save.best)
     }
 
     /// Saves the state after `steps` steps that this run has loaded, unless it is in the folder of `--save`. Every rank
@@ -42,13 +56,20 @@ impl<M: LanguageModel> RankLoop<'_, M> {
     }
 
     /// Saves a checkpoint after `steps` steps, or begins to save it in the background, when the one before is complete.
-    fn save(&mut self, steps: u64, keep: Option<usize>, in_background: bool) -> Result<()> {
+    fn save(&mut self, steps: u64, newest: Option<usize>, in_background: bool) -> Result<()> {
         self.finish_background_save(usize::MAX)?;
         self.check_finite(steps)?;
         let Some(SaveConfig { dir, .. }) = &self.plan.config.save else { return Ok(()) };
         let (rank, params) = (&self.state.rank, self.state.built.params());
         let training_state = self.state.training_state(&params);
-        let state = || train_state(self.plan, steps);
+        let keep = Keep { newest, is_best: self.keeps_best(steps) };
+        let is_only_best = keep.is_best && !self.is_save_due(steps);
+        let record =
+            |own: &Evaluations<'_>| EvaluationRecord { is_only_best, ..own.record.clone() };
+        let state = || TrainState {
+            evaluation: self.evaluations.as_ref().map(record),
+            ..train_state(self.plan, steps)
+        };
         if in_background {
             return self.background_save.start(rank, &training_state, dir, (steps, &state), keep);
         }

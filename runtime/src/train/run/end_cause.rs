@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::data::DataError;
-use crate::os::exit_code::{LOST, code_of_error};
+use crate::os::exit_code::LOST;
+use crate::train::Error;
 
 /// The reason why a rank trains no further step.
 #[derive(Serialize, Deserialize)]
@@ -19,7 +19,8 @@ pub enum EndCause {
 }
 
 impl EndCause {
-    pub(super) fn of_data(error: &DataError) -> EndCause {
-        EndCause::Data { message: error.to_string(), is_lost: code_of_error(error) == LOST }
+    /// Creates the cause of data with this error.
+    pub(super) fn of_data(error: &Error) -> EndCause {
+        EndCause::Data { message: error.to_string(), is_lost: error.exit_code() == LOST }
     }
 }

@@ -3,7 +3,7 @@
 use super::fixture::TinyLlama;
 use crate::backend::cpu::CpuBackend;
 use crate::checkpoint::faults::{Fault, with_fault};
-use crate::checkpoint::{Checkpoint, CheckpointWriter, TrainState};
+use crate::checkpoint::{Checkpoint, CheckpointWriter, Keep, TrainState};
 use crate::comm::{RankComms, Site, launch};
 use crate::tensor::{Rank, Settings};
 use crate::train::{Error, Result};
@@ -27,7 +27,7 @@ fn save_with_fault(failing: usize, index: usize) -> bool {
         let state = TrainingState { params: &params, optimizer: &state.optimizer, average: None };
         let save = |step: u64| {
             let described = || TrainState { step, ..train_state("fsdp=2") };
-            save_to_folder(&rank, &state, dir.path(), (step, &described), None)
+            save_to_folder(&rank, &state, dir.path(), (step, &described), Keep::default())
         };
         save(2)?;
         let own = if rank.index() == failing { index } else { usize::MAX };

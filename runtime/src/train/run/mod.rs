@@ -7,6 +7,8 @@ mod divergence;
 mod documents;
 mod early_stop;
 mod end_cause;
+mod evaluate;
+mod evaluations;
 mod failed_export;
 mod failed_save_count;
 #[cfg(test)]

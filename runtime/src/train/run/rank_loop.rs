@@ -20,6 +20,7 @@ use meshwright_store::__internal::{TrainingStateMut, load_checkpoint};
 use super::background_save::BackgroundSave;
 use super::batch_check::check_first_batches;
 use super::end_cause::EndCause;
+use super::evaluations::Evaluations;
 use super::failed_save_count::FailedSaves;
 use super::finite_params::find_infinite_param;
 use super::shared::Shared;
@@ -39,6 +40,10 @@ pub struct RankLoop<'a, M: LanguageModel> {
     batches: Prefetch,
     /// The reason why this rank trains no step after the present one.
     pub(super) end_cause: Option<EndCause>,
+    /// `None` without validation data.
+    pub(super) evaluations: Option<Evaluations<'a>>,
+    /// Completed steps.
+    pub(super) done: u64,
     /// Completed steps at the last complete checkpoint.
     pub(super) saved: Option<u64>,
     pub(super) background_save: BackgroundSave,
@@ -110,6 +115,8 @@ impl<'a, M: LanguageModel> RankLoop<'a, M> {
             balance,
             batches,
             end_cause: None,
+            evaluations: Evaluations::new(plan),
+            done: plan.first_step(),
             saved: None,
             background_save: BackgroundSave::default(),
             failed_saves: FailedSaves::default(),
@@ -118,28 +125,36 @@ impl<'a, M: LanguageModel> RankLoop<'a, M> {
         })
     }
 
-    /// Trains to the last step. Returns a report if the run is stopped before.
+    /// Trains to the last step, or until evaluations say to stop. Returns a report if the run is stopped before.
     pub(super) fn train(&mut self, observers: &mut Observers<'_>) -> Result<Option<String>> {
         let rank = self.state.rank.clone();
-        let steps = self.plan.first_step()..self.plan.config.steps;
-        if steps.is_empty() {
-            // The folder of `--save` may be another one.
-            self.save_loaded(steps.end)?;
-        } else {
+        let (first, total) = (self.plan.first_step(), self.plan.config.steps);
+        if !self.is_final(first) {
             self.check_first_batches()?;
         }
         rank.compare_values_before_step();
         begin_steps(self.plan);
-        for step in steps {
+        self.evaluate_loaded(first)?;
+        if self.is_interrupted() {
+            return self.end_early(first).map(Some);
+        }
+        let is_complete = self.is_final(first);
+        if is_complete && self.saved != Some(first) {
+            // The folder of `--save` may be another one.
+            self.save_loaded(first)?;
+        }
+        for step in first..if is_complete { first } else { total } {
             observers.iter_mut().for_each(|observer| observer.begin(&rank, step + 1));
-            let report = self.run_step(&rank, step)?;
+            let mut report = self.run_step(&rank, step)?;
+            self.done = step + 1;
+            report.evaluation = self.evaluate_if_due(step + 1)?;
             self.observe_parameters();
             let observed = call_all(observers, |observer| observer.end(&report));
             if rank.index() == 0 {
                 count_stoppable_step();
             }
             self.save_if_due(step + 1)?;
-            if rank.is_last_step() {
+            if rank.is_last_step() || self.is_interrupted() {
                 let finished = call_all(observers, |observer| observer.finish(&rank));
                 let report = self.end_early(step + 1)?;
                 if let Err(error) = observed.and(finished) {
@@ -148,6 +163,9 @@ impl<'a, M: LanguageModel> RankLoop<'a, M> {
                 return Ok(Some(report));
             }
             observed?;
+            if self.is_final(step + 1) {
+                break;
+            }
         }
         rank.compare_last_updates();
         Ok(None)
@@ -167,13 +185,13 @@ impl<'a, M: LanguageModel> RankLoop<'a, M> {
         // All ranks have to learn in this step that one of them trains no other.
         if step + 1 < config.steps {
             self.end_cause = match self.batches.peek(step + 1) {
-                Err(error) => Some(EndCause::of_data(&error)),
+                Err(error) => Some(EndCause::of_data(&error.into())),
                 Ok(_) => stop_reason(config).map(EndCause::Stop),
             };
             if self.end_cause.is_some() {
                 self.state.rank.announce_last_step();
             }
-        } else {
+        } else if !self.is_evaluation_due(step + 1) {
             begin_last(self.plan, self.state.rank.index());
         }
         let micro_batches: Vec<MicroBatch<'_>> =
@@ -200,6 +218,7 @@ impl<'a, M: LanguageModel> RankLoop<'a, M> {
             seconds,
             attention_balance: balance.map(|balance| balance.of_step(rank, &micro_batches)),
             save_failed: self.failed_saves.take_unreported(),
+            evaluation: None,
             schedule: pipeline,
             usage,
         })

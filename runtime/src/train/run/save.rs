@@ -5,7 +5,7 @@ use std::path::Path;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::checkpoint::{CheckpointError, CheckpointWriter, TrainState};
+use crate::checkpoint::{CheckpointError, CheckpointWriter, Keep, TrainState};
 use crate::comm::Site;
 use crate::data::DataPosition;
 use crate::mesh::AxisOrder;
@@ -16,8 +16,8 @@ use meshwright_store::__internal::{TrainingState, with_shard_entries};
 use crate::train::plan::{Plan, settings_to_save};
 use crate::train::{Error, Result};
 
-/// Saves a checkpoint after `steps` steps, with the `state` besides tensors, in the folder `dir`, and removes all but
-/// the newest `keep`. Every rank calls it.
+/// Saves a checkpoint after `steps` steps, with the `state` besides tensors, in the folder `dir`, and removes those
+/// that are not to be kept. Every rank calls it.
 ///
 /// # Errors
 /// As [`agree`].
@@ -26,7 +26,7 @@ pub(super) fn save_to_folder(
     training_state: &TrainingState<'_>,
     dir: &Path,
     (steps, state): (u64, &dyn Fn() -> TrainState),
-    keep: Option<usize>,
+    keep: Keep,
 ) -> Result<()> {
     // Ranks wait for the files of the others, and for those that rank 0 writes at the end and removes.
     let _waits_for_files = rank.comms().extend_time_limit();
@@ -94,6 +94,7 @@ pub(super) fn train_state(plan: &Plan, steps: u64) -> TrainState {
         mesh_order: (order != AxisOrder::DEFAULT).then(|| order.to_string()),
         data: DataPosition::after(steps, &plan.dataset),
         history: plan.history.clone(),
+        evaluation: None,
         config: settings_to_save(config, &plan.architecture),
     }
 }

@@ -4,9 +4,9 @@ use std::time::{Duration, Instant};
 
 use super::fixture::TinyLlama;
 use crate::backend::cpu::CpuBackend;
-use crate::checkpoint::Checkpoint;
 use crate::checkpoint::faults::delay_operations;
 use crate::checkpoint::hf::{HfFolder, HfFormat};
+use crate::checkpoint::{Checkpoint, Keep};
 use crate::comm::{CommError, LaunchOptions, RankComms, Site, launch_with};
 use crate::state_dict::{HfMapping, export_hf};
 use crate::tensor::{Rank, Settings};
@@ -48,7 +48,7 @@ fn ranks_wait_for_a_slow_checkpoint() {
         let optimizer = &state.optimizer;
         let state = TrainingState { params: &params, optimizer, average: None };
         let described = || train_state("dp=2");
-        save_to_folder(rank, &state, dir.path(), (2, &described), None).unwrap();
+        save_to_folder(rank, &state, dir.path(), (2, &described), Keep::default()).unwrap();
     });
     assert!(time > TIMEOUT, "{time:?} is no test of the limit");
     Checkpoint::open(dir.path()).unwrap();
@@ -64,9 +64,9 @@ fn ranks_train_while_a_slow_checkpoint_is_written() {
         let optimizer = &state.optimizer;
         let training = TrainingState { params: &params, optimizer, average: None };
         let described = || train_state("dp=2");
-        save_to_folder(rank, &training, saved.path(), (2, &described), None).unwrap();
+        save_to_folder(rank, &training, saved.path(), (2, &described), Keep::default()).unwrap();
         let mut save = BackgroundSave::default();
-        save.start(rank, &training, dir.path(), (2, &described), None).unwrap();
+        save.start(rank, &training, dir.path(), (2, &described), Keep::default()).unwrap();
         for param in &params {
             param.write(&vec![f32::NAN; param.local_len()]);
         }
@@ -101,7 +101,7 @@ fn a_checkpoint_of_a_run_that_fails_is_given_up() {
         if is_first {
             let mut save = BackgroundSave::default();
             let described = || train_state("dp=2");
-            save.start(&rank, &state, dir.path(), (2, &described), None)?;
+            save.start(&rank, &state, dir.path(), (2, &described), Keep::default())?;
             save.finish(&rank).map(drop)
         } else {
             // The call of `start`, without a file.

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::fixture::{TestModel, TinyGpt2, TinyLlama, build_tiny, on_ranks, plant_gradients};
 use crate::checkpoint::hf::{HfConfig, HfFolder, HfFormat, HfSettings};
 use crate::checkpoint::{
-    Checkpoint, CheckpointWriter, RankFile, RunHistory, TensorBox, TensorSource, TrainState,
+    Checkpoint, CheckpointWriter, Keep, RankFile, RunHistory, TensorBox, TensorSource, TrainState,
 };
 use crate::data::DataPosition;
 use crate::nn::Built;
@@ -70,7 +70,16 @@ pub(super) fn adamw() -> Arc<dyn UpdateRule> {
 pub(super) fn train_state(mesh: &str) -> TrainState {
     let data = DataPosition::without_data(0, 0);
     let (history, config) = (RunHistory::default(), Value::Null);
-    TrainState { step: 2, seed: 7, mesh: mesh.into(), mesh_order: None, data, history, config }
+    TrainState {
+        step: 2,
+        seed: 7,
+        mesh: mesh.into(),
+        mesh_order: None,
+        data,
+        history,
+        evaluation: None,
+        config,
+    }
 }
 
 /// Saves a checkpoint of the stages on a mesh: of a state loaded from `from`, or else trained for two steps.
@@ -90,7 +99,7 @@ fn save_on<M: TestModel>(
         }
         state.write(rank, &writer)
     });
-    writer.commit(files, train_state(mesh), None).unwrap();
+    writer.commit(files, train_state(mesh), Keep::default()).unwrap();
     let checkpoint = Checkpoint::open(folder.path()).unwrap();
     assert!(checkpoint.skipped().is_empty());
     Saved { checkpoint, _folder: folder }

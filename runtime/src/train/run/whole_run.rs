@@ -65,8 +65,8 @@ impl<M: LanguageModel> RankLoop<'_, M> {
         let reported = call_all(&mut observers, |observer| observer.finish(&rank));
         let elapsed = start.elapsed();
         self.background_save.free();
-        if self.saved != Some(plan.config.steps) {
-            self.check_finite(plan.config.steps)?;
+        if self.saved != Some(self.done) {
+            self.check_finite(self.done)?;
         }
         let ((), rest) = StepUsage::of(&rank, || rank.finish_trace());
         usage.add(&rest);
@@ -87,9 +87,23 @@ impl<M: LanguageModel> RankLoop<'_, M> {
         let history = history.unwrap_or_default();
         let tokens_per_s = history.median_rate();
         let StepHistory { losses, grad_norms, .. } = history;
-        let summary =
-            Summary { losses, grad_norms, tokens_per_s, elapsed, report, sample, prompt_len };
-        Ok(RunEnd::Complete(summary))
+        let stops_early = self.done < plan.config.steps;
+        let (evaluations, lowest) = match self.evaluations {
+            Some(own) => (own.done, own.record.best),
+            None => (Vec::new(), None),
+        };
+        Ok(RunEnd::Complete(Summary {
+            losses,
+            grad_norms,
+            evaluations,
+            lowest,
+            stops_early,
+            tokens_per_s,
+            elapsed,
+            report,
+            sample,
+            prompt_len,
+        }))
     }
 
     /// Exports the model, and returns a sampled continuation with the length of its prompt; nothing without

@@ -30,7 +30,7 @@ impl CheckpointFolder {
             _lock: FolderLock::acquire(dir, lock::CHECKPOINTS)?,
             dir: dir.to_owned(),
         };
-        check_latest(dir)?;
+        check_link(dir, names::LATEST, "newest checkpoint")?;
         check_steps(dir)?;
         recover(dir)?;
         CheckpointFolder::check_writable(dir, 0)?;
@@ -56,6 +56,14 @@ impl CheckpointFolder {
     pub fn other_steps(&self, history: &RunHistory) -> Result<Vec<u64>, CheckpointError> {
         let steps = steps_in(&self.dir)?.into_iter();
         Ok(steps.filter(|step| !is_of_history(&self.dir, *step, history)).collect())
+    }
+
+    /// Checks that `best` can be replaced by a link, for a run that [keeps](super::Keep) that checkpoint.
+    ///
+    /// # Errors
+    /// A file or folder of this name.
+    pub fn check_best(&self) -> Result<(), CheckpointError> {
+        check_link(&self.dir, names::BEST, "checkpoint of the lowest validation loss")
     }
 
     /// Removes what a failed run has left incomplete, ignoring errors.
@@ -128,17 +136,17 @@ fn replaced_steps(dir: &Path) -> Result<Vec<u64>, CheckpointError> {
     Ok(found.iter().filter_map(|name| names::replaced_step_of(name)).collect())
 }
 
-/// Checks that `latest` can be replaced by a link.
-fn check_latest(dir: &Path) -> Result<(), CheckpointError> {
-    let latest = dir.join(names::LATEST);
-    if latest.is_symlink() || !files::is_taken(&latest) {
+/// Checks that `name`, the link to the `target`, can be replaced by a link.
+fn check_link(dir: &Path, name: &str, target: &str) -> Result<(), CheckpointError> {
+    let link = dir.join(name);
+    if link.is_symlink() || !files::is_taken(&link) {
         return Ok(());
     }
-    let kind = if latest.is_dir() { "folder" } else { "file" };
+    let kind = if link.is_dir() { "folder" } else { "file" };
     let reason = format!(
-        "{} is a {kind}, not the link to the newest checkpoint; tools that follow links make such copies. Remove it \
-         or, if it is the only copy of its checkpoint, rename it to step-NNNNNNNN with the number of its step",
-        latest.display()
+        "{} is a {kind}, not the link to the {target}; tools that follow links make such copies. Remove it or, if it \
+         is the only copy of its checkpoint, rename it to step-NNNNNNNN with the number of its step",
+        link.display()
     );
     Err(CheckpointError::Unsuitable { path: dir.to_owned(), reason })
 }
@@ -164,7 +172,7 @@ fn check_steps(dir: &Path) -> Result<(), CheckpointError> {
 
 /// Checks that the file system has symbolic links.
 fn check_links(dir: &Path) -> Result<(), CheckpointError> {
-    files::probe_link(&names::temporary_latest(dir)).map_err(|error| match &error {
+    files::probe_link(&names::temporary_link(dir, names::LATEST)).map_err(|error| match &error {
         CheckpointError::Io { source, .. } if is_without_links(source.kind()) => {
             let reason = format!(
                 "`latest` is a symbolic link, but {error}; name a folder on a file system with links"

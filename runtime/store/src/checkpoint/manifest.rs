@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::saved_shards::{RankFile, TensorShape};
 use super::shard_check::{check_files, check_tensors};
 use super::tensors::hash_of;
-use super::{CheckpointError, RunHistory, files};
+use super::{CheckpointError, EvaluationRecord, RunHistory, files};
 use crate::data::DataPosition;
 
 const NAME: &str = "manifest.json";
@@ -38,6 +39,9 @@ pub struct TrainState {
     /// The runs that have led to the checkpoint.
     #[serde(default)]
     pub history: RunHistory,
+    /// The evaluations so far, if the run has any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub evaluation: Option<EvaluationRecord>,
     /// All settings of the run, for the record.
     pub config: serde_json::Value,
 }
@@ -134,7 +138,21 @@ impl Manifest {
             #[serde(default)]
             history: RunHistory,
         }
-        let text = files::read_text(&files::path_in(folder, NAME).ok()?, MAX_BYTES).ok()?;
-        Some(serde_json::from_slice::<Part>(&text).ok()?.history)
+        Some(read_part::<Part>(folder)?.history)
     }
+
+    /// Returns true if the checkpoint in `folder` was saved for its [lowest loss only](EvaluationRecord::is_only_best).
+    pub(super) fn is_only_best(folder: &Path) -> bool {
+        #[derive(Deserialize)]
+        struct Part {
+            evaluation: EvaluationRecord,
+        }
+        read_part::<Part>(folder).is_some_and(|part| part.evaluation.is_only_best)
+    }
+}
+
+/// Reads a part of the manifest in `folder`, without checks.
+fn read_part<T: DeserializeOwned>(folder: &Path) -> Option<T> {
+    let text = files::read_text(&files::path_in(folder, NAME).ok()?, MAX_BYTES).ok()?;
+    serde_json::from_slice(&text).ok()
 }

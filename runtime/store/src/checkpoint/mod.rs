@@ -7,6 +7,7 @@
 //! DIR/step-00000100/manifest.xxh3               hash of the manifest
 //! DIR/step-00000100/rank-00000.safetensors      shards of rank 0, and so on
 //! DIR/latest -> step-00000100
+//! DIR/best -> step-00000050                     the one of the lowest validation loss, if runs keep it
 //! DIR/.lock                                     held by the run that saves here, as long as it runs
 //! DIR/.tmp-step-00000200                        an incomplete checkpoint
 //! DIR/.replaced-step-00000200                   a complete one, while a new one of the same step takes its place
@@ -19,6 +20,7 @@
 //! the previous checkpoint. Shards are boxes of global tensors, so a checkpoint can be loaded on any mesh.
 
 mod error;
+mod evaluation;
 #[cfg(any(test, feature = "faults"))]
 #[doc(hidden)]
 pub mod faults;
@@ -40,12 +42,13 @@ mod tensor_source;
 mod tensors;
 
 pub use error::CheckpointError;
+pub use evaluation::{BestLoss, EvaluationRecord};
 pub use folder::CheckpointFolder;
 pub use history::{ResumedRun, RunHistory};
 pub use load::Checkpoint;
 pub use manifest::{Manifest, TrainState};
 pub use names::is_name_of_checkpoints;
-pub use save::{CheckpointWriter, ShardEntry};
+pub use save::{CheckpointWriter, Keep, ShardEntry};
 pub use saved_shards::{RankFile, SavedShard, TensorShape};
 pub use tensor_box::TensorBox;
 pub use tensor_source::TensorSource;

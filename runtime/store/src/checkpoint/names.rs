@@ -7,6 +7,9 @@ use super::lock;
 /// The link to the newest checkpoint.
 pub const LATEST: &str = "latest";
 
+/// The link to the checkpoint of the lowest validation loss.
+pub const BEST: &str = "best";
+
 /// Prefix of the names of incomplete files and folders.
 pub(super) const TEMPORARY: &str = ".tmp-";
 
@@ -71,9 +74,9 @@ pub fn temporary_folder(dir: &Path, step: u64) -> PathBuf {
     dir.join(format!("{TEMPORARY}{}", folder_name(step)))
 }
 
-/// Returns the path of a link that is to become `latest`.
-pub fn temporary_latest(dir: &Path) -> PathBuf {
-    dir.join(format!("{TEMPORARY}{LATEST}"))
+/// Returns the path of a link that is to become `link`.
+pub fn temporary_link(dir: &Path, link: &str) -> PathBuf {
+    dir.join(format!("{TEMPORARY}{link}"))
 }
 
 /// Returns the path of the file with which the process of `rank` checks that it can write to `dir`.
@@ -83,7 +86,7 @@ pub fn probe_path(dir: &Path, rank: usize) -> PathBuf {
 
 /// Returns true for a name that a run gives to an entry of a folder of checkpoints.
 pub fn is_name_of_checkpoints(name: &str) -> bool {
-    [LATEST, lock::CHECKPOINTS].contains(&name)
+    [LATEST, BEST, lock::CHECKPOINTS].contains(&name)
         || step_of(name).or_else(|| replaced_step_of(name)).is_some()
         || is_temporary(name)
 }
@@ -93,7 +96,7 @@ pub fn is_name_of_checkpoints(name: &str) -> bool {
 pub fn is_temporary(name: &str) -> bool {
     name.strip_prefix(TEMPORARY).is_some_and(|rest| {
         let is_probe = |rank: &str| rank.bytes().all(|byte| byte.is_ascii_digit());
-        rest == LATEST
+        [LATEST, BEST].contains(&rest)
             || step_of(rest).is_some()
             || rest
                 .strip_prefix(PROBE)
@@ -141,7 +144,8 @@ mod tests {
     #[test]
     fn only_names_of_runs_are_temporary() {
         let dir = Path::new("out");
-        for path in [temporary_folder(dir, 4), temporary_latest(dir), probe_path(dir, 3)] {
+        let links = [LATEST, BEST].map(|link| temporary_link(dir, link));
+        for path in links.into_iter().chain([temporary_folder(dir, 4), probe_path(dir, 3)]) {
             let name = path.file_name().unwrap().to_str().unwrap();
             assert!(is_temporary(name), "{name}");
             assert_eq!((step_of(name), replaced_step_of(name)), (None, None));

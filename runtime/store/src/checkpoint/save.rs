@@ -23,6 +23,16 @@ pub struct ShardEntry<'a> {
     pub data: &'a [f32],
 }
 
+/// The checkpoints of a run that stay when a new one is complete.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Keep {
+    /// The newest ones, at least one, besides the one that `best` links to; `None` for all.
+    pub newest: Option<usize>,
+    /// True if the new one has the lowest validation loss so far: `best` becomes a link to it. The one before is
+    /// removed if it was saved for [its loss only](super::EvaluationRecord::is_only_best).
+    pub is_best: bool,
+}
+
 /// Saves one checkpoint.
 ///
 /// One rank calls [`begin_checkpoint`](Self::begin_checkpoint), and the others [`join`](Self::join) after it has
@@ -110,7 +120,7 @@ impl CheckpointWriter {
     }
 
     /// Completes the checkpoint with the files of all ranks: writes the manifest, renames the folder, moves `latest`,
-    /// and with `keep` removes all but the newest `keep` of its history. Returns the folder.
+    /// and removes what is not to be [kept](Keep) of its history. Returns the folder.
     ///
     /// # Errors
     /// A file that cannot be written, and shards that do not cover their tensors exactly.
@@ -121,7 +131,7 @@ impl CheckpointWriter {
         self,
         rank_files: Vec<RankFile>,
         state: TrainState,
-        keep: Option<usize>,
+        keep: Keep,
     ) -> Result<PathBuf, CheckpointError> {
         assert_eq!(state.step, self.step, "the step of a checkpoint");
         let history = state.history.clone();
@@ -136,12 +146,19 @@ impl CheckpointWriter {
             files::rename_path(&folder, &replaced)?;
         }
         files::rename_path(&self.temporary, &folder)?;
-        point_latest(&self.dir, &name)?;
+        point_link(&self.dir, names::LATEST, &name)?;
         if files::is_taken(&replaced) {
             folder::remove_checkpoint(&replaced, &self.temporary)?;
         }
-        if let Some(keep) = keep {
-            remove_old_checkpoints(&self.dir, (self.step, &history), keep)?;
+        let before = best_step(&self.dir).filter(|_| keep.is_best);
+        if keep.is_best {
+            point_link(&self.dir, names::BEST, &name)?;
+        }
+        let is_superseded = |step: u64| {
+            before == Some(step) && Manifest::is_only_best(&self.dir.join(names::folder_name(step)))
+        };
+        if keep.newest.is_some() || before.is_some_and(is_superseded) {
+            remove_old_checkpoints(&self.dir, (self.step, &history), keep.newest, is_superseded)?;
         }
         Ok(folder)
     }
@@ -169,24 +186,34 @@ fn describe_shards(entries: &[ShardEntry<'_>]) -> Vec<SavedShard> {
     shards
 }
 
-/// Replaces the link atomically, so that there always is one.
-fn point_latest(dir: &Path, name: &str) -> Result<(), CheckpointError> {
-    let new_link = names::temporary_latest(dir);
+/// Replaces `link` atomically, so that there always is one.
+fn point_link(dir: &Path, link: &str, name: &str) -> Result<(), CheckpointError> {
+    let new_link = names::temporary_link(dir, link);
     files::remove_path(&new_link)?;
     files::create_link(name, &new_link)?;
-    files::rename_path(&new_link, &dir.join(names::LATEST))
+    files::rename_path(&new_link, &dir.join(link))
 }
 
-/// Removes all but the newest `keep` checkpoints of `history` up to `step`. Checkpoints of other runs and branches are
-/// neither counted nor removed.
+/// Returns the step of the checkpoint that `best` links to.
+fn best_step(dir: &Path) -> Option<u64> {
+    names::step_of_path(&std::fs::read_link(dir.join(names::BEST)).ok()?)
+}
+
+/// Removes all but the `newest` checkpoints of `history` up to `step`, and those that are superseded; not the one that
+/// `best` links to. Checkpoints of other runs and branches are neither counted nor removed.
 fn remove_old_checkpoints(
     dir: &Path,
     (step, history): (u64, &RunHistory),
-    keep: usize,
+    newest: Option<usize>,
+    is_superseded: impl Fn(u64) -> bool,
 ) -> Result<(), CheckpointError> {
+    let best = best_step(dir);
     let steps = folder::steps_in(dir)?.into_iter().rev();
     let own = steps.filter(|own| *own <= step && folder::is_of_history(dir, *own, history));
-    for step in own.skip(keep.max(1)) {
+    let (superseded, own): (Vec<u64>, Vec<u64>) =
+        own.filter(|own| best != Some(*own)).partition(|own| is_superseded(*own));
+    let surplus = own.into_iter().skip(newest.map_or(usize::MAX, |newest| newest.max(1)));
+    for step in superseded.into_iter().chain(surplus) {
         let old = dir.join(names::folder_name(step));
         folder::remove_checkpoint(&old, &names::temporary_folder(dir, step))?;
     }

@@ -20,6 +20,10 @@ pub struct Dataset {
     packing: Option<Packing>,
     /// [`Packing::fingerprint`].
     packing_fingerprint: Option<String>,
+    /// True if each row is read once, as in an evaluation; otherwise the rows repeat, epoch by epoch.
+    is_single_pass: bool,
+    /// See [`held_out`](Self::held_out).
+    held_out: Option<f64>,
     /// See [`fingerprints`](Self::fingerprints). Hashed once: every checkpoint holds them.
     fingerprints: OnceLock<Fingerprints>,
 }
@@ -37,18 +41,24 @@ impl Dataset {
         seed: u64,
     ) -> Result<Dataset, DataError> {
         match Sampler::new(file.len(), seq, batch, order, seed) {
-            Some(sampler) => Ok(Dataset {
-                file,
-                sampler,
-                documents: None,
-                packing: None,
-                packing_fingerprint: None,
-                fingerprints: OnceLock::new(),
-            }),
+            Some(sampler) => Ok(Dataset::of_sampler(file, sampler)),
             None => {
                 let (name, tokens) = (file.name().to_owned(), file.len());
                 Err(DataError::TooShort { name, tokens, seq })
             }
+        }
+    }
+
+    fn of_sampler(file: TokenFile, sampler: Sampler) -> Dataset {
+        Dataset {
+            file,
+            sampler,
+            documents: None,
+            packing: None,
+            packing_fingerprint: None,
+            is_single_pass: false,
+            held_out: None,
+            fingerprints: OnceLock::new(),
         }
     }
 
@@ -74,13 +84,65 @@ impl Dataset {
         let sampler = Sampler::of_samples(packing.rows() as u64, seq, batch, order, seed);
         let sampler = sampler.expect("a file with the end of a document has a row");
         Ok(Dataset {
-            file,
-            sampler,
             documents: Some(options),
             packing_fingerprint: Some(packing.fingerprint()),
-            fingerprints: OnceLock::new(),
             packing: Some(packing),
+            ..Dataset::of_sampler(file, sampler)
         })
+    }
+
+    /// Creates a dataset of an evaluation: its [batches](Self::batches) have each target of `file` exactly once, in
+    /// order, as rows of `seq` tokens, or packed if `documents` say so. All have `batch` rows. In the last row of a
+    /// file, and the last batch, what the file does not fill is token 0 with ignored targets.
+    ///
+    /// ```
+    /// use meshwright::data::{Batch, Dataset, TokenFile};
+    ///
+    /// let file = TokenFile::from_text((0..12).collect(), 256, "numbers")?;
+    /// let dataset = Dataset::for_evaluation(file, 4, 2, None)?;
+    /// assert_eq!(dataset.batches(), 2);
+    /// let last = dataset.rows(1, 0..2)?;
+    /// const NONE: u32 = Batch::IGNORED;
+    /// assert_eq!(last.targets, [9, 10, 11, NONE, NONE, NONE, NONE, NONE]);
+    /// # Ok::<_, meshwright::data::DataError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`new`](Self::new) and [`of_documents`](Self::of_documents).
+    pub fn for_evaluation(
+        file: TokenFile,
+        seq: usize,
+        batch: usize,
+        documents: Option<DocumentOptions>,
+    ) -> Result<Dataset, DataError> {
+        let order = Order::Sequential;
+        let mut dataset = match documents {
+            Some(options) => Dataset::of_documents(file, seq, batch, order, 0, options)?,
+            None => Dataset::new(file, seq, batch, order, 0)?,
+        };
+        if dataset.packing.is_none() {
+            let samples = (dataset.file.len() - 1).div_ceil(seq) as u64;
+            let all = Sampler::of_samples(samples, seq, batch, order, 0);
+            dataset.sampler = all.expect("a file of a whole row has one");
+        }
+        Ok(Dataset { is_single_pass: true, ..dataset })
+    }
+
+    /// Returns the number of batches with which each row is read once.
+    pub fn batches(&self) -> u64 {
+        self.sampler.samples().div_ceil(self.sampler.batch() as u64)
+    }
+
+    /// Returns the dataset as one of data from whose end this fraction is held out for validation: a run that is
+    /// resumed holds out the same.
+    #[must_use]
+    pub fn holding_out(self, fraction: Option<f64>) -> Dataset {
+        Dataset { held_out: fraction, ..self }
+    }
+
+    /// Returns the fraction of the data that is held out for validation, and not in this dataset.
+    pub fn held_out(&self) -> Option<f64> {
+        self.held_out
     }
 
     /// Hashes the data for [`DataPosition`](super::DataPosition), while the file is complete: a run that begins with it
@@ -123,6 +185,12 @@ impl Dataset {
         for (index, row) in micro_batches.iter().cloned().flatten().enumerate() {
             let elements = index * seq..(index + 1) * seq;
             let (tokens, targets) = (&mut tokens[elements.clone()], &mut targets[elements.clone()]);
+            let (epoch, _) = self.sampler.sample_at(step, row);
+            if self.is_single_pass && epoch > 0 {
+                targets.fill(Batch::IGNORED);
+                places.push(self.sampler.place(step, row));
+                continue;
+            }
             let place = match (&self.documents, &mut starts) {
                 (Some(documents), Some(starts)) => {
                     let starts = &mut starts[elements];
@@ -146,8 +214,10 @@ impl Dataset {
         targets: &mut [u32],
     ) -> Result<SamplePosition, DataError> {
         let place = self.sampler.place(step, row);
-        self.file.read(place.start, tokens)?;
-        self.file.read(place.start + 1, targets)?;
+        let held = tokens.len().min(self.file.len() - 1 - place.start);
+        self.file.read(place.start, &mut tokens[..held])?;
+        self.file.read(place.start + 1, &mut targets[..held])?;
+        targets[held..].fill(Batch::IGNORED);
         Ok(place)
     }
 
@@ -273,6 +343,66 @@ mod tests {
         };
         assert_eq!(order(1), order(1));
         assert_ne!(order(1), order(2));
+    }
+
+    /// The targets that count in all batches, in order, and the tokens before them.
+    fn evaluated(dataset: &Dataset) -> Vec<[u32; 2]> {
+        let batch = dataset.sampler().batch();
+        let batches = (0..dataset.batches()).map(|step| dataset.rows(step, 0..batch).unwrap());
+        let pairs = batches.flat_map(|batch| std::iter::zip(batch.tokens, batch.targets));
+        pairs.filter(|(_, target)| *target != Batch::IGNORED).map(<[u32; 2]>::from).collect()
+    }
+
+    #[test]
+    fn evaluations_have_each_target_once() {
+        for (len, seq) in [(100, 7), (99, 7), (8, 7), (9, 7), (14, 7), (15, 7), (2, 1), (57, 1)] {
+            for batch in [1, 2, 3, 50] {
+                let text: Vec<u8> = (0..len).collect();
+                let file = TokenFile::from_text(text, 256, "numbers").unwrap();
+                let dataset = Dataset::for_evaluation(file, seq, batch, None).unwrap();
+                let expected: Vec<_> = (1..u32::from(len)).map(|next| [next - 1, next]).collect();
+                assert_eq!(evaluated(&dataset), expected, "{len} in rows of {seq}, {batch} each");
+                let rows = (usize::from(len) - 1).div_ceil(seq);
+                assert_eq!(dataset.batches(), rows.div_ceil(batch) as u64);
+                // No two rows have the same position.
+                let batches =
+                    (0..dataset.batches()).map(|step| dataset.rows(step, 0..batch).unwrap());
+                let mut places: Vec<_> = batches.flat_map(|batch| batch.places).collect();
+                let count = places.len();
+                places.sort_unstable();
+                places.dedup();
+                assert_eq!(places.len(), count);
+            }
+        }
+        let file = TokenFile::from_text((0..7).collect(), 256, "numbers").unwrap();
+        let text = Dataset::for_evaluation(file, 7, 2, None).unwrap_err().to_string();
+        assert!(text.contains("numbers has 7 tokens") && text.contains("needs 8"), "{text}");
+    }
+
+    /// Documents of 3 tokens in rows of 8: the first two of each row are whole, and the ranks are ragged at the end.
+    #[test]
+    fn evaluations_of_documents_have_each_target_once() {
+        let text = b"ab.cd.ef.gh.ij.kl.mn.op.qr.st.uv.w".to_vec();
+        for (packs, masks_borders) in [(false, false), (false, true), (true, false), (true, true)] {
+            let end = u32::from(b'.');
+            let options = DocumentOptions { end, packs, masks_borders };
+            let file = TokenFile::from_text(text.clone(), 256, "words").unwrap();
+            let dataset = Dataset::for_evaluation(file, 8, 3, Some(options)).unwrap();
+            let mut found = evaluated(&dataset);
+            found.sort_unstable();
+            let within = text.windows(2).filter(|pair| pair[0] != b'.');
+            let mut expected: Vec<[u32; 2]> =
+                within.map(|pair| [pair[0], pair[1]].map(u32::from)).collect();
+            if !masks_borders && !packs {
+                let after = text.windows(2).filter(|pair| pair[0] == b'.');
+                expected.extend(after.map(|pair| [pair[0], pair[1]].map(u32::from)));
+            }
+            expected.sort_unstable();
+            if packs && !masks_borders {
+                found.retain(|[token, _]| *token != end);
+            }
+            assert_eq!(found, expected, "packs: {packs}, masks: {masks_borders}");
+        }
     }
 
     #[test]

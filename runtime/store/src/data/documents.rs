@@ -1,5 +1,7 @@
 //! Documents in the rows of a batch: where they begin, and the targets that cross their borders.
 
+use std::ops::Range;
+
 use serde::{Deserialize, Serialize};
 
 use super::{Batch, DataError, TokenFile};
@@ -33,7 +35,7 @@ impl DocumentOptions {
         let mut is_found = false;
         // Only a token that ends no document, and is followed by another one, has a target inside of its document.
         let mut has_targets = !self.masks_borders;
-        read_blocks(file, searched, |first, block| {
+        read_blocks(file, 0..searched, |first, block| {
             is_found |= block.contains(&end);
             let followed = block.len().min(file.len() - 1 - first);
             has_targets = has_targets || block[..followed].iter().any(|token| *token != end);
@@ -45,6 +47,21 @@ impl DocumentOptions {
             (true, false) => Err(DataError::NoTargets { name: name(), end, searched }),
             (true, true) => Ok(()),
         }
+    }
+
+    /// Returns the index of the first token of a document in `file` that has at least `at` tokens before it; `None` if
+    /// none begins there.
+    ///
+    /// # Errors
+    /// A token beyond the vocabulary.
+    pub fn first_start(&self, file: &TokenFile, at: usize) -> Result<Option<usize>, DataError> {
+        let mut found = None;
+        read_blocks(file, at.saturating_sub(1)..file.len() - 1, |first, block| {
+            let end = block.iter().position(|token| *token == self.end);
+            found = end.map(|end| first + end + 1);
+            found.is_none()
+        })?;
+        Ok(found)
     }
 
     /// Returns the position in the row at which the document of each of its `tokens` begins.
@@ -72,17 +89,17 @@ impl DocumentOptions {
     }
 }
 
-/// Reads the first `len` tokens of `file` block by block, each with the index of its first token, until `visit` returns
+/// Reads the tokens `range` of `file` block by block, each with the index of its first token, until `visit` returns
 /// false.
 pub(super) fn read_blocks(
     file: &TokenFile,
-    len: usize,
+    range: Range<usize>,
     mut visit: impl FnMut(usize, &[u32]) -> bool,
 ) -> Result<(), DataError> {
     const BLOCK: usize = 1 << 16;
-    let mut block = vec![0; BLOCK.min(len)];
-    for start in (0..len).step_by(BLOCK) {
-        let block = &mut block[..BLOCK.min(len - start)];
+    let mut block = vec![0; BLOCK.min(range.len())];
+    for start in range.clone().step_by(BLOCK) {
+        let block = &mut block[..BLOCK.min(range.end - start)];
         file.read(start, block)?;
         if !visit(start, block) {
             break;
@@ -103,6 +120,14 @@ mod tests {
     fn documents_begin_after_the_end_of_others() {
         assert_eq!(options(9, false).starts(&[1, 9, 9, 2, 3, 9]), [0, 0, 2, 3, 3, 3]);
         assert_eq!(options(7, false).starts(&[1, 9, 9]), [0, 0, 0]);
+    }
+
+    #[test]
+    fn documents_are_found_from_a_token_on() {
+        let file = TokenFile::from_text(b"ab.c..d.".to_vec(), 256, "text").unwrap();
+        let options = options(u32::from(b'.'), false);
+        let found = [0, 1, 3, 4, 5, 6, 7].map(|at| options.first_start(&file, at).unwrap());
+        assert_eq!(found, [Some(3), Some(3), Some(3), Some(5), Some(5), Some(6), None]);
     }
 
     #[test]

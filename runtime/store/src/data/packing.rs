@@ -73,7 +73,7 @@ impl Packing {
     pub fn new(file: &TokenFile, end: u32, seq: usize) -> Result<Packing, DataError> {
         let mut documents: Vec<DocumentPiece> = Vec::new();
         let mut start = 0;
-        read_blocks(file, file.len(), |first, block| {
+        read_blocks(file, 0..file.len(), |first, block| {
             let ends = block.iter().enumerate().filter(|(_, token)| **token == end);
             for (index, _) in ends {
                 let next = first + index + 1;

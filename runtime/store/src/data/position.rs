@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::{Dataset, DocumentOptions, Order, TokenizerRecord};
 
 /// The position in the data, and all settings that the next samples follow from.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct DataPosition {
     /// Samples that were trained on.
     pub samples: u64,
@@ -40,6 +40,9 @@ pub struct DataPosition {
     /// not packed, and in checkpoints that were saved without it.
     #[serde(default)]
     pub packing: Option<String>,
+    /// The fraction of the data that is held out for validation, `--eval-fraction`.
+    #[serde(default, rename = "eval-fraction", skip_serializing_if = "Option::is_none")]
+    pub held_out: Option<f64>,
 }
 
 impl DataPosition {
@@ -61,6 +64,7 @@ impl DataPosition {
             seed: sampler.seed(),
             documents: dataset.documents(),
             packing: dataset.packing_fingerprint().map(str::to_owned),
+            held_out: dataset.held_out(),
         }
     }
 
@@ -133,6 +137,7 @@ impl DataPosition {
             seed,
             documents: None,
             packing: None,
+            held_out: None,
         }
     }
 }

@@ -2,7 +2,9 @@
 
 use std::fs::{self, File};
 use std::io::Read;
+use std::ops::Range;
 use std::path::Path;
+use std::sync::Arc;
 
 use memmap2::Mmap;
 use rayon::prelude::*;
@@ -22,7 +24,9 @@ const MIN_ALTERNATING: usize = 64;
 /// A sequence of tokens whose ids are below a vocabulary size.
 #[derive(Debug)]
 pub struct TokenFile {
-    content: FileContent,
+    content: Arc<FileContent>,
+    /// The bytes of the content that are its tokens.
+    range: Range<usize>,
     encoding: Encoding,
     vocab: usize,
     name: String,
@@ -111,7 +115,8 @@ impl TokenFile {
             return Err(DataError::SmallVocabulary { name, vocab });
         }
         let tokenizer = (encoding == Encoding::Bytes).then(TokenizerRecord::bytes);
-        let file = TokenFile { content, encoding, vocab, name, tokenizer };
+        let (content, range) = (Arc::new(content), 0..bytes);
+        let file = TokenFile { content, range, encoding, vocab, name, tokenizer };
         file.check_start()?;
         Ok(file)
     }
@@ -119,7 +124,7 @@ impl TokenFile {
     /// Number of tokens, at least 1.
     #[expect(clippy::len_without_is_empty, reason = "never empty")]
     pub fn len(&self) -> usize {
-        self.content.bytes().len() / self.encoding.width()
+        self.range.len() / self.encoding.width()
     }
 
     /// Returns the encoding of the tokens.
@@ -150,7 +155,25 @@ impl TokenFile {
 
     /// The stored bytes.
     pub(super) fn bytes(&self) -> &[u8] {
-        self.content.bytes()
+        &self.content.bytes()[self.range.clone()]
+    }
+
+    /// Splits the tokens before the token at index `at`, which both parts have some of, without a copy.
+    ///
+    /// # Panics
+    /// If a part would be empty: a fault of the calling code.
+    pub fn split_at(self, at: usize) -> [TokenFile; 2] {
+        assert!(0 < at && at < self.len(), "token {at} of {} splits nothing", self.len());
+        let TokenFile { range, .. } = &self;
+        let middle = range.start + at * self.encoding.width();
+        let part = |range: Range<usize>| TokenFile {
+            content: Arc::clone(&self.content),
+            range,
+            name: self.name.clone(),
+            tokenizer: self.tokenizer.clone(),
+            ..self
+        };
+        [range.start..middle, middle..range.end].map(part)
     }
 
     /// Copies the tokens from `start` on into `out`.
@@ -172,7 +195,7 @@ impl TokenFile {
     /// Copies the ids from `start` on into `out`, also those beyond the vocabulary.
     pub(super) fn decode(&self, start: usize, out: &mut [u32]) {
         let width = self.encoding.width();
-        let bytes = &self.content.bytes()[start * width..(start + out.len()) * width];
+        let bytes = &self.bytes()[start * width..(start + out.len()) * width];
         match self.encoding {
             Encoding::Bytes => fill_ids(out, bytes, |[a]: [u8; 1]| u32::from(a)),
             Encoding::U16 => fill_ids(out, bytes, |pair| u32::from(u16::from_le_bytes(pair))),
@@ -186,7 +209,7 @@ impl TokenFile {
     /// # Errors
     /// A file that has become shorter.
     pub fn check_length(&self) -> Result<(), DataError> {
-        let FileContent::Mapped(map, file) = &self.content else { return Ok(()) };
+        let FileContent::Mapped(map, file) = &*self.content else { return Ok(()) };
         let path = || std::path::PathBuf::from(&self.name);
         let now = file.metadata().map_err(|source| DataError::Io { path: path(), source })?.len();
         if now < map.len() as u64 {
@@ -220,6 +243,7 @@ impl TokenFile {
 
     fn unknown_token(&self, id: u32, position: usize) -> DataError {
         let (name, vocab, width) = (self.name.clone(), self.vocab, self.encoding.width());
+        let position = self.range.start / width + position;
         DataError::UnknownToken { name, id, position, vocab, width }
     }
 }
@@ -328,7 +352,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         for (name, bytes) in [("a.u16.bin", u16s(&[1, 2])), ("a.u32.bin", u32s(&[1, 2]))] {
             let file = TokenFile::open(&write(&dir, name, &bytes), 100).unwrap();
-            assert!(matches!(file.content, FileContent::Mapped(..)), "{name}");
+            assert!(matches!(*file.content, FileContent::Mapped(..)), "{name}");
             assert_eq!(all(&file), [1, 2], "{name}");
         }
         // A terabyte with nothing in it but its last token.
@@ -365,6 +389,19 @@ mod tests {
         let mut out = [0; 3];
         TokenFile::open(&path, 100).unwrap().read(1, &mut out).unwrap();
         assert_eq!(out, [11, 12, 13]);
+    }
+
+    #[test]
+    fn parts_of_a_file_are_files() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = write(&dir, "a.bin", &u16s(&[10, 11, 12, 13, 14]));
+        let [first, rest] = TokenFile::open(&path, 100).unwrap().split_at(2);
+        let [middle, last] = rest.split_at(1);
+        assert_eq!([first, middle].map(|part| all(&part)), [vec![10, 11], vec![12]]);
+        assert_eq!((last.len(), all(&last)), (2, vec![13, 14]));
+        // Positions are those in the file.
+        let text = last.with_vocab(14).read(0, &mut [0; 2]).unwrap_err().to_string();
+        assert!(text.contains("token id 14 at position 4"), "{text}");
     }
 
     #[test]

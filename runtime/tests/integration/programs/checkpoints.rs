@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use meshwright::checkpoint::{
-    CheckpointWriter, ResumedRun, RunHistory, ShardEntry, TensorBox, TrainState,
+    CheckpointWriter, Keep, ResumedRun, RunHistory, ShardEntry, TensorBox, TrainState,
 };
 use meshwright::data::{DataPosition, Order};
 
@@ -31,6 +31,7 @@ fn position(samples: u64) -> DataPosition {
         seed: 0,
         documents: None,
         packing: None,
+        held_out: None,
     }
 }
 
@@ -54,9 +55,10 @@ fn save(dir: &Path, step: u64) {
         mesh_order: None,
         data: position(8 * step),
         history,
+        evaluation: None,
         config: serde_json::Value::Null,
     };
-    writer.commit(vec![file], state, None).unwrap();
+    writer.commit(vec![file], state, Keep::default()).unwrap();
 }
 
 #[test]

@@ -40,10 +40,10 @@ impl Unit {
         if self.stage() != ZeroStage::Parameters {
             return true;
         }
-        match (&*self.values.whole.borrow(), &captured.prefetched) {
-            (WholeValues::Here(values), Some(place)) => place.copy_from(values.view()),
-            (_, None) => {}
-            (_, Some(_)) => return false,
+        if let Some(place) = &captured.prefetched {
+            // An evaluation since the last step has freed them.
+            self.start_unshard();
+            place.copy_from(self.read(0..self.len()).view());
         }
         self.reshard()
     }

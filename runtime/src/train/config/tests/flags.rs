@@ -63,7 +63,7 @@ fn flags_reach_their_fields() {
          --momentum 0.8 --ema 0.999 --lr-schedule wsd --warmup 5 --min-lr 1e-5 --betas 0.8,0.99 --eps 1e-6 \
          --weight-decay 0 --clip 0 --explain --save out --save-every 10 --save-async --keep 2 --max-failed-saves 5 \
          --resume out/latest --stop-after 3h50m --export-hf hf --metrics m.jsonl --trace t.json --stage-times s.json \
-         --sample-tokens 0 --checks off",
+         --sample-tokens 0 --checks off --keep-best --eval-data v.bin --eval-every 9 --eval-steps 3 --early-stop 2",
     )
     .unwrap();
     let expected = Config {
@@ -102,6 +102,13 @@ fn flags_reach_their_fields() {
         seq: 32,
         steps: 50,
         seed: 7,
+        eval_fraction: None,
+        validation: Some(ValidationConfig {
+            data: Some("v.bin".into()),
+            every: 9,
+            steps: Some(3),
+            early_stop: Some(2),
+        }),
         optimizer: OptimizerConfig {
             lr: LrSchedule { decay: Decay::Wsd, peak: 3e-4, min: 1e-5, warmup: 5, steps: 50 },
             choice: OptimizerChoice {
@@ -124,6 +131,7 @@ fn flags_reach_their_fields() {
             every: Some(10),
             asynchronous: true,
             keep: Some(2),
+            best: true,
             max_failed: 5,
         }),
         resume: Some("out/latest".into()),

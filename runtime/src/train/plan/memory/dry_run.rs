@@ -12,10 +12,11 @@ use crate::data::{Batch, MicroBatch};
 use crate::layout::{AxisId, AxisSet};
 use crate::nn::Sizes;
 use crate::tensor::{Rank, Settings};
-use crate::train::config::{Config, DeviceChoice};
+use crate::train::config::{Config, DeviceChoice, SaveConfig};
 use crate::train::console::print_line;
 use crate::train::continuation::Continuation;
 use crate::train::cuda_graphs::CudaGraphs;
+use crate::train::evaluation::evaluate_batch;
 use crate::train::micro_batch::{StepInput, data_rows};
 use crate::train::plan::pipeline::{PipelinePlan, build_model};
 use crate::train::step::{RankState, StepFailure, train_step};
@@ -171,6 +172,7 @@ impl DryRun<'_> {
         drop(copy);
         let steps = peaks_of(rank);
         let uses_documents = rank.has_used_documents();
+        self.evaluate(rank, &state)?;
         let average = state.average.take();
         let end = || self.export_and_sample(rank, &state);
         let without_sample = match average {
@@ -190,7 +192,10 @@ impl DryRun<'_> {
     /// ranks at its position along `pp` copy.
     fn copied_elements<M: LanguageModel>(&self, rank: &Rank, state: &RankState<M>) -> [usize; 2] {
         let save = self.config.save.as_ref().filter(|save| save.asynchronous);
-        if save.and_then(|save| save.every).is_none_or(|every| every >= self.config.steps) {
+        let is_before_end = |save: &SaveConfig| {
+            save.best || save.every.is_some_and(|every| every < self.config.steps)
+        };
+        if !save.is_some_and(is_before_end) {
             return [0, 0];
         }
         saved_elements(rank, &state.training_state(&state.built.params()))
@@ -227,36 +232,58 @@ impl DryRun<'_> {
         most_micro_batches: usize,
         begin_step: &dyn Fn(u64),
     ) -> Result<()> {
-        let config = self.config;
-        let has_pipeline = state.pipeline.is_some();
         let mut graphs = CudaGraphs::new(rank, false, None);
+        let most = if state.pipeline.is_some() { usize::MAX } else { most_micro_batches };
+        self.with_micro_batches(rank, most, |sizes, micro_batches| {
+            for step in 0..STEPS {
+                begin_step(step);
+                let start = Instant::now();
+                let input = StepInput { step, start, sizes, micro_batches };
+                // Numbers that are not finite are no failure here.
+                if let Err(StepFailure::Pipeline(error)) =
+                    train_step(state, &mut graphs, &self.config.optimizer, &input, None)
+                {
+                    return Err(Error::Pipeline(error));
+                }
+            }
+            Ok(())
+        })
+    }
+
+    /// Evaluates a batch of validation data, if there are some.
+    fn evaluate<M: LanguageModel>(&self, rank: &Rank, state: &RankState<M>) -> Result<()> {
+        if self.config.validation.is_none() {
+            return Ok(());
+        }
+        // No micro-batch leaves anything to the next one.
+        let shares = self.with_micro_batches(rank, 1, |sizes, micro_batches| {
+            evaluate_batch(state, sizes, micro_batches)
+        });
+        Ok(shares.map(drop)?)
+    }
+
+    /// Calls `run` with the sizes of a global batch, and with at most a number of this rank's micro-batches of it.
+    fn with_micro_batches<T>(
+        &self,
+        rank: &Rank,
+        most: usize,
+        run: impl FnOnce([usize; 2], &[MicroBatch<'_>]) -> T,
+    ) -> T {
+        let config = self.config;
         let count = config.micro_batches;
         let rows = data_rows(rank, config.batch, count);
-        let run = if has_pipeline { count } else { count.min(most_micro_batches) };
         let elements = rows.iter().map(Range::len).sum::<usize>() * config.seq;
         let (batch, zeros);
         let micro_batches: Vec<MicroBatch<'_>> = if rank.leaves_out_numbers(elements) {
             zeros = rank.zeros(elements);
-            let rows = rows.iter().cloned().enumerate().take(run);
+            let rows = rows.iter().cloned().enumerate().take(most);
             rows.map(|(index, rows)| zero_micro_batch(config, &zeros, rows, [index, count]))
                 .collect()
         } else {
             batch = empty_batch(config, rows);
-            (0..run).map(|index| batch.micro_batch(index)).collect()
+            (0..count.min(most)).map(|index| batch.micro_batch(index)).collect()
         };
-        let sizes = [config.batch, config.seq];
-        for step in 0..STEPS {
-            begin_step(step);
-            let start = Instant::now();
-            let input = StepInput { step, start, sizes, micro_batches: &micro_batches };
-            // Numbers that are not finite are no failure here.
-            if let Err(StepFailure::Pipeline(error)) =
-                train_step(state, &mut graphs, &config.optimizer, &input, None)
-            {
-                return Err(Error::Pipeline(error));
-            }
-        }
-        Ok(())
+        run([config.batch, config.seq], &micro_batches)
     }
 }
 

@@ -27,6 +27,7 @@ fn state(step: u64) -> TrainState {
         mesh_order: Some("tp,dp".into()),
         data,
         history: RunHistory::default(),
+        evaluation: None,
         config,
     }
 }
@@ -75,7 +76,7 @@ fn save_with(
         ranks.into_iter().map(|rank| rank.join().unwrap()).collect()
     });
     let state = TrainState { history: history.clone(), ..state(step) };
-    writer.commit(files, state, keep)
+    writer.commit(files, state, Keep { newest: keep, is_best: false })
 }
 
 fn save_on(dir: &Path, step: u64, ranks: usize, keep: Option<usize>) -> PathBuf {
@@ -149,7 +150,7 @@ fn a_rank_may_hold_several_boxes_of_one_tensor() {
         data,
     };
     let file = writer.write_rank(0, &[entry(2, &[3.0, 4.0]), entry(0, &[1.0, 2.0])]).unwrap();
-    writer.commit(vec![file], state(1), None).unwrap();
+    writer.commit(vec![file], state(1), Keep::default()).unwrap();
     let checkpoint = Checkpoint::open(dir.path()).unwrap();
     let read = checkpoint.read("x", &[4], &TensorBox::whole(&[4])).unwrap();
     assert_eq!(read, [1.0, 2.0, 3.0, 4.0]);
@@ -180,6 +181,54 @@ fn every_form_of_path_opens() {
     save(dir.path(), 15);
     assert_eq!(step(dir.path()), 15);
     assert_eq!(names(dir.path()).len(), 4);
+}
+
+/// The best checkpoint is not counted, and one that was saved for its loss only goes when another one is better.
+#[test]
+fn the_best_checkpoint_stays() {
+    let dir = folder();
+    let save = |step: u64, newest: Option<usize>, [is_best, is_only_best]: [bool; 2]| {
+        let writer = CheckpointWriter::begin_checkpoint(dir.path(), step).unwrap();
+        let (_, bias) = values(step);
+        let entry = ShardEntry {
+            name: "params.bias".into(),
+            global_shape: vec![3],
+            tensor_box: TensorBox::whole(&[3]),
+            data: &bias,
+        };
+        let files = vec![writer.write_rank(0, &[entry]).unwrap()];
+        let data = DataPosition::without_data(8, 0);
+        let evaluation =
+            EvaluationRecord { data, step, best: None, without_improvement: 0, is_only_best };
+        let state = TrainState { evaluation: Some(evaluation), ..state(step) };
+        writer.commit(files, state, Keep { newest, is_best }).unwrap();
+        let steps = names(dir.path()).iter().filter_map(|name| names::step_of(name)).collect();
+        let best = fs::read_link(dir.path().join("best")).ok();
+        (steps, best.and_then(|best| names::step_of_path(&best)))
+    };
+    type Found = (Vec<u64>, Option<u64>);
+    let expected: [Found; 8] = [
+        (vec![1], None),
+        (vec![1, 2], Some(2)),
+        (vec![1, 2, 3], Some(2)),
+        (vec![1, 3, 4], Some(4)),
+        (vec![1, 3, 4, 5], Some(5)),
+        (vec![5, 6], Some(5)),
+        (vec![5, 7], Some(5)),
+        (vec![7, 8], Some(8)),
+    ];
+    let found = [
+        save(1, None, [false, false]),
+        save(2, None, [true, true]),
+        save(3, None, [false, false]),
+        save(4, None, [true, false]),
+        save(5, None, [true, false]),
+        save(6, Some(1), [false, false]),
+        save(7, Some(1), [false, false]),
+        save(8, Some(1), [true, true]),
+    ];
+    assert_eq!(found, expected);
+    assert_eq!(Checkpoint::open(&dir.path().join("best")).unwrap().manifest().state.step, 8);
 }
 
 #[test]
@@ -325,7 +374,7 @@ fn incomplete_shards_are_refused() {
             writer.write_rank(rank, &[entry]).unwrap()
         };
         let files = boxes.iter().enumerate().map(write).collect();
-        writer.commit(files, state(1), None).map_err(|error| error.to_string())
+        writer.commit(files, state(1), Keep::default()).map_err(|error| error.to_string())
     };
     commit(&[(0, 2, 2), (2, 2, 2)]).unwrap();
     for (boxes, reason) in [

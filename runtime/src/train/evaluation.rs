@@ -1,0 +1,37 @@
+//! Forward passes of an evaluation. The run evaluates by them, and the memory plan runs them dry.
+
+use crate::data::MicroBatch;
+use crate::pipeline::ExecutorError;
+use crate::tensor::Metric;
+
+use super::LanguageModel;
+use super::micro_batch::tokens_and_targets;
+use super::step::RankState;
+
+/// Evaluates the model on the micro-batches of a global batch, `sizes`. Returns this rank's shares of the sum of the
+/// losses over all targets, and of their number. Every rank calls it.
+///
+/// Micro-batches are those of a training step, whose forward passes need as much memory at least.
+///
+/// # Errors
+/// Boundaries of a pipeline that differ between ranks.
+pub fn evaluate_batch<M: LanguageModel>(
+    state: &RankState<M>,
+    sizes: [usize; 2],
+    micro_batches: &[MicroBatch<'_>],
+) -> Result<[f64; 2], ExecutorError> {
+    let RankState { rank, built, pipeline, .. } = state;
+    let evaluate = |data: &MicroBatch<'_>| {
+        let (tokens, targets) = rank.evaluate(|| tokens_and_targets(rank, &sizes, data));
+        match pipeline {
+            None => Ok(rank.evaluate(|| built.model.loss(&tokens, &targets).metric())),
+            Some(pipeline) => pipeline.evaluate_loss(&built.model, &tokens, |model, output| {
+                model.loss_of_output(output, &targets)
+            }),
+        }
+    };
+    // A device has the work of all of them before it is waited for.
+    let losses: Result<Vec<Metric<_>>, _> = micro_batches.iter().map(evaluate).collect();
+    let shares = losses?.into_iter().map(|loss| loss.shares());
+    Ok(shares.fold([0.0; 2], |sums, shares| [sums[0] + shares[0], sums[1] + shares[1]]))
+}
