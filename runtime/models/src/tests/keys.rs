@@ -20,7 +20,8 @@ fn unknown_keys_are_refused() {
         (json!({ "architectures": ["BitnetForCausalLM"] }), "`--accept-keys architectures` runs"),
         (
             json!({ "quantization_config": { "quant_method": "fp8" } }),
-            "quantization_config: the weights are quantized (fp8); save them in bf16 or f32 first",
+            "quantization_config: the weights are quantized (fp8), and quantized weights cannot be trained; use the \
+             folder that they were made from, or save them in bf16",
         ),
     ] {
         let dir = export(&config(false));
@@ -48,7 +49,8 @@ fn exports_keep_the_keys_of_their_source() {
     let accepted = ["qk_norm", "rope_parameters.own"].map(str::to_owned);
     let (mut config, folder) = HfFolder::open::<LlamaConfig>(dir.path(), &accepted).unwrap();
     config.max_positions = 128;
-    let format = HfFormat::new(&config, config.tensors()).with_keys_of(&folder);
+    let format =
+        HfFormat::new(&config, config.tensors()).with_dtype(StoredDtype::F16).with_keys_of(&folder);
     let exported = tempfile::tempdir().unwrap();
     write(exported.path(), &config, &format);
     let text = fs::read_to_string(exported.path().join("config.json")).unwrap();
@@ -60,11 +62,11 @@ fn exports_keep_the_keys_of_their_source() {
         ("/rope_parameters/own", json!(3)),
         ("/rope_parameters/rope_theta", json!(5e5)),
         ("/max_position_embeddings", json!(128)),
-        ("/torch_dtype", json!("float32")),
+        ("/torch_dtype", json!("float16")),
+        ("/dtype", json!("float16")),
     ] {
         assert_eq!(settings.pointer(path), Some(&value), "{path}");
     }
-    assert_eq!(settings.get("dtype"), None);
 }
 
 /// Keys of other families that say that nothing is different.

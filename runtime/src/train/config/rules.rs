@@ -92,6 +92,8 @@ fn others_are_given(settings: &RunSettings, problems: &mut Problems) {
     let saves = settings.is_given("save");
     need(saves, "save", "save-every keep max-failed-saves", "needs --save DIR");
     need(saves, "save", "stop-after", "needs --save DIR, from which the run is continued");
+    let exports = settings.is_given("export-hf");
+    need(exports, "export-hf", "export-dtype export-shard-size", "needs --export-hf DIR");
     let message = "needs --save-every N: a run waits for the checkpoint after its last step";
     need(settings.is_given("save-every"), "save-every", "save-async", message);
 }

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use serde::Serialize;
 
 use crate::backend::Bytes;
+use crate::checkpoint::StoredDtype;
 use crate::data::{DocumentOptions, Order};
 use crate::mesh::{AxisOrder, MeshShape};
 use crate::nn::{ContextStyle, RecomputeOverride};
@@ -187,6 +188,11 @@ settings! {
         stop_after: Option<TimeLimit>, "TIME" => #[serde(skip)] stop_after;
         "At the end, write the model as a Hugging Face folder"
         export_hf: Option<PathBuf>, "DIR" => export_hf;
+        "Dtype of the weights of --export-hf [default: that of the folder of --init-from; for a new model that of \
+         --dtype]"
+        export_dtype: Option<StoredDtype>, "DTYPE" => #[serde(skip)] export_dtype;
+        "Largest file of weights of --export-hf, such as 500MB; a larger model has several with an index [default: 5GB]"
+        export_shard_size: Option<Bytes>, "BYTES" => #[serde(skip)] export_shard_size;
     }
     group REPORTS {
         "Write one JSON object per step"

@@ -46,7 +46,7 @@ pub use load::Checkpoint;
 pub use manifest::{Manifest, TrainState};
 pub use save::{CheckpointWriter, ShardEntry};
 pub use saved_shards::{RankFile, SavedShard, TensorShape};
-pub use tensor_box::TensorBox;
+pub use tensor_box::{StoredDtype, TensorBox};
 pub use tensor_source::TensorSource;
 
 #[cfg(test)]

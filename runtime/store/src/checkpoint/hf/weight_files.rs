@@ -1,0 +1,76 @@
+//! The files of weights of a folder.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use super::format::{INDEX, WEIGHTS};
+use super::other_content;
+use crate::checkpoint::tensors::TensorFile;
+use crate::checkpoint::{CheckpointError, files};
+
+/// Files with their paths, and the index of the file of every tensor, sorted by name.
+pub type WeightFiles = (Vec<(PathBuf, TensorFile)>, BTreeMap<String, usize>);
+
+/// Opens the files of weights of a folder.
+pub fn open_weights(folder: &Path) -> Result<WeightFiles, CheckpointError> {
+    let (single, index) = (folder.join(WEIGHTS), folder.join(INDEX));
+    let paths = if single.exists() {
+        vec![single]
+    } else if index.exists() {
+        files_of_index(&index)?
+    } else {
+        let reason = other_content::describe_folder(folder).unwrap_or_else(|| {
+            format!(
+                "the folder has neither {WEIGHTS} nor {INDEX}, and no weights in another format"
+            )
+        });
+        return Err(CheckpointError::settings(folder, reason));
+    };
+    let mut files = Vec::new();
+    let mut file_of = BTreeMap::new();
+    for path in paths {
+        let file = TensorFile::open(&path)?;
+        for name in file.names() {
+            if let Some(first) = file_of.insert(name.clone(), files.len()) {
+                let (first, _): &(PathBuf, TensorFile) = &files[first];
+                let reason = format!("is also in {}", first.display());
+                return Err(CheckpointError::tensor_error(&path, &name, reason));
+            }
+        }
+        files.push((path, file));
+    }
+    Ok((files, file_of))
+}
+
+/// Returns the paths of the distinct files of an index, which all exist.
+fn files_of_index(index: &Path) -> Result<Vec<PathBuf>, CheckpointError> {
+    #[derive(serde::Deserialize)]
+    struct Index {
+        weight_map: BTreeMap<String, String>,
+    }
+    let parsed: Index = serde_json::from_slice(&files::read_text(index, files::MAX_JSON_BYTES)?)
+        .map_err(|error| CheckpointError::settings(index, format!("not an index: {error}")))?;
+    let mut names: Vec<String> = parsed.weight_map.into_values().collect();
+    names.sort();
+    names.dedup();
+    let refuse = |reason: String| Err(CheckpointError::settings(index, reason));
+    if names.is_empty() {
+        return refuse("the weight_map is empty".to_owned());
+    }
+    // A path to another folder is not allowed in an index.
+    if let Some(name) = names.iter().find(|name| Path::new(name).file_name() != Some(name.as_ref()))
+    {
+        return refuse(format!("`{name}` is not the name of a file of this folder"));
+    }
+    let count = names.len();
+    let (found, missing): (Vec<_>, Vec<_>) =
+        names.into_iter().map(|name| index.with_file_name(name)).partition(|path| path.exists());
+    if let Some(first) = missing.first() {
+        let first = first.file_name().unwrap_or_default().display();
+        return refuse(format!(
+            "{} of the {count} files that it names are missing, such as {first}; download them too",
+            missing.len()
+        ));
+    }
+    Ok(found)
+}
