@@ -69,6 +69,40 @@ fn exports_keep_the_keys_of_their_source() {
     }
 }
 
+/// Values that stand for others stay as they are, unless the model changes; the class is that of what is written.
+#[test]
+fn exports_keep_other_spellings() {
+    let dir = export(&config(true));
+    set(
+        dir.path(),
+        json!({ "pad_token_id": -1, "architectures": ["LlamaModel"], "rms_norm_eps": 1e-5 }),
+    );
+    let path = dir.path().join("config.json");
+    let mut keys: Value = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
+    keys["head_dim"] = Value::Null;
+    keys["hidden_size"] = json!(16);
+    fs::write(&path, keys.to_string()).unwrap();
+    let wide = LlamaConfig { hidden: 16, padding: Some(9), ..config(true) };
+    write_weights(&dir.path().join("model.safetensors"), &f32_tensors(&wide));
+    let (mut read, folder) = open::<LlamaConfig>(dir.path()).unwrap();
+    assert_eq!(read, wide);
+    let exported = |config: &LlamaConfig| {
+        let dir = tempfile::tempdir().unwrap();
+        write(dir.path(), config, &HfFormat::new(config, config.tensors()).with_keys_of(&folder));
+        let text = fs::read_to_string(dir.path().join("config.json")).unwrap();
+        serde_json::from_str::<Value>(&text).unwrap()
+    };
+    let same = exported(&read);
+    assert_eq!((&same["pad_token_id"], &same["head_dim"]), (&json!(-1), &Value::Null));
+    assert_eq!(same["architectures"], json!(["LlamaForCausalLM"]));
+    (read.padding, read.tied) = (Some(3), false);
+    let changed = exported(&read);
+    assert_eq!(
+        (&changed["pad_token_id"], &changed["tie_word_embeddings"]),
+        (&json!(3), &json!(false))
+    );
+}
+
 /// Keys of other families that say that nothing is different.
 #[test]
 fn settings_without_effect_are_understood() {

@@ -20,6 +20,9 @@ pub(super) const CONFIG: &str = "config.json";
 /// Most bytes of the tensors of a file, by default.
 const PART_BYTES: usize = 5_000_000_000;
 
+/// Keys of the family and its class. Folders may omit them, or name the class of a model without a head.
+const IDENTITY: [&str; 2] = ["architectures", "model_type"];
+
 /// The content of a folder to write: its `config.json`, and its tensors in the order in which they are written.
 #[derive(Debug, Clone, PartialEq)]
 pub struct HfFormat {
@@ -73,12 +76,21 @@ impl HfFormat {
         HfFormat { side_files: side_files.completed(&self.config), ..self }
     }
 
-    /// Adds the keys of the `config.json` that the model was read from, so that those without effect here are kept.
+    /// Adds the keys of the `config.json` that the model was read from, as they are there: those without effect here,
+    /// and those that say the same as the configuration, perhaps in other words.
     #[must_use]
     pub fn with_keys_of(mut self, folder: &HfFolder) -> HfFormat {
-        let mut config = Value::Object(folder.keys().clone());
-        merge(&mut config, std::mem::take(&mut self.config));
-        HfFormat { config, source: Some(folder.path().to_owned()), ..self }
+        let mut config = folder.keys().clone();
+        if let Value::Object(own) = std::mem::take(&mut self.config) {
+            for (key, value) in own {
+                let is_same = config.contains_key(&key) && folder.config()[&key] == value;
+                if !is_same || IDENTITY.contains(&key.as_str()) {
+                    merge(config.entry(key).or_insert(Value::Null), value);
+                }
+            }
+        }
+        let (config, source) = (Value::Object(config), Some(folder.path().to_owned()));
+        HfFormat { config, source, ..self }
     }
 
     /// Returns the content of `config.json`.

@@ -25,6 +25,8 @@ pub struct HfFolder {
     places: HashMap<String, StoredTensor>,
     /// All keys of `config.json`.
     keys: Map<String, Value>,
+    /// The configuration that was read from them, as an export would write it.
+    config: Value,
     warnings: Vec<String>,
 }
 
@@ -73,6 +75,7 @@ impl HfFolder {
             files,
             places: HashMap::new(),
             keys,
+            config: config.to_json(),
             warnings: warnings.into_iter().collect(),
         };
         let names = names_in_model(stored.keys(), |name| config.is_tensor_name(name));
@@ -126,6 +129,10 @@ impl HfFolder {
 
     pub(super) fn keys(&self) -> &Map<String, Value> {
         &self.keys
+    }
+
+    pub(super) fn config(&self) -> &Value {
+        &self.config
     }
 
     fn add(&mut self, name: String, place: StoredTensor) -> Result<(), CheckpointError> {

