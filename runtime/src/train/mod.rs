@@ -7,6 +7,7 @@ mod continuation;
 mod cuda_graphs;
 mod error;
 mod explain;
+mod hub;
 mod machine;
 mod micro_batch;
 mod pipeline_step;

@@ -5,6 +5,8 @@ mod earlier_model;
 mod export;
 mod family;
 mod format;
+#[cfg(feature = "hub")]
+mod hub;
 mod import;
 mod other_content;
 mod settings;
@@ -18,6 +20,8 @@ pub use derived::DerivedTensor;
 pub use export::{ExportLock, HfExport};
 pub use family::{ConfigFile, HfConfig, TensorRole};
 pub use format::HfFormat;
+#[cfg(feature = "hub")]
+pub use hub::{Hub, HubModel, HubSnapshot};
 pub use import::HfFolder;
 pub use settings::HfSettings;
 pub use side_files::SideFiles;

@@ -143,12 +143,21 @@ impl SideFiles {
 
     /// Returns the names of the tokenizer files in `folder`.
     pub fn tokenizer_names(folder: &Path) -> Vec<String> {
-        let found = files::file_names(folder).unwrap_or_default();
-        let is_tokenizer =
-            |name: &String| TOKENIZER_FILES.contains(&name.as_str()) || name.ends_with(".tiktoken");
-        let mut names: Vec<String> = found.into_iter().filter(is_tokenizer).collect();
+        let mut names = files::file_names(folder).unwrap_or_default();
+        names.retain(|name| SideFiles::is_tokenizer(name));
         names.sort();
         names
+    }
+
+    /// Returns true for the name of a file of a tokenizer.
+    pub(super) fn is_tokenizer(name: &str) -> bool {
+        TOKENIZER_FILES.contains(&name) || name.ends_with(".tiktoken") && !name.contains('/')
+    }
+
+    /// Returns true for the name of a file that an export copies.
+    #[cfg(feature = "hub")]
+    pub(super) fn is_side_file(name: &str) -> bool {
+        name == GENERATION || SideFiles::is_tokenizer(name)
     }
 }
 

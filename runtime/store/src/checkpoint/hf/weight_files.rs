@@ -17,7 +17,7 @@ pub fn open_weights(folder: &Path) -> Result<WeightFiles, CheckpointError> {
     let paths = if single.exists() {
         vec![single]
     } else if index.exists() {
-        files_of_index(&index)?
+        existing_files(&index)?
     } else {
         let reason = other_content::describe_folder(folder).unwrap_or_else(|| {
             format!(
@@ -42,8 +42,23 @@ pub fn open_weights(folder: &Path) -> Result<WeightFiles, CheckpointError> {
     Ok((files, file_of))
 }
 
-/// Returns the paths of the distinct files of an index, which all exist.
-fn files_of_index(index: &Path) -> Result<Vec<PathBuf>, CheckpointError> {
+/// Returns the paths of the files of an index, which all exist.
+fn existing_files(index: &Path) -> Result<Vec<PathBuf>, CheckpointError> {
+    let names = files_of_index(index)?;
+    let count = names.len();
+    let paths = names.into_iter().map(|name| index.with_file_name(name));
+    let (found, missing): (Vec<_>, Vec<_>) = paths.partition(|path| path.exists());
+    let Some(first) = missing.first() else { return Ok(found) };
+    let first = first.file_name().unwrap_or_default().display();
+    let reason = format!(
+        "{} of the {count} files that it names are missing, such as {first}; download them too",
+        missing.len()
+    );
+    Err(CheckpointError::settings(index, reason))
+}
+
+/// Returns the distinct file names of an index.
+pub fn files_of_index(index: &Path) -> Result<Vec<String>, CheckpointError> {
     #[derive(serde::Deserialize)]
     struct Index {
         weight_map: BTreeMap<String, String>,
@@ -53,24 +68,15 @@ fn files_of_index(index: &Path) -> Result<Vec<PathBuf>, CheckpointError> {
     let mut names: Vec<String> = parsed.weight_map.into_values().collect();
     names.sort();
     names.dedup();
-    let refuse = |reason: String| Err(CheckpointError::settings(index, reason));
     if names.is_empty() {
-        return refuse("the weight_map is empty".to_owned());
+        return Err(CheckpointError::settings(index, "the weight_map is empty"));
     }
     // A path to another folder is not allowed in an index.
-    if let Some(name) = names.iter().find(|name| Path::new(name).file_name() != Some(name.as_ref()))
-    {
-        return refuse(format!("`{name}` is not the name of a file of this folder"));
+    match names.iter().find(|name| Path::new(name).file_name() != Some(name.as_ref())) {
+        Some(name) => {
+            let reason = format!("`{name}` is not the name of a file of this folder");
+            Err(CheckpointError::settings(index, reason))
+        }
+        None => Ok(names),
     }
-    let count = names.len();
-    let (found, missing): (Vec<_>, Vec<_>) =
-        names.into_iter().map(|name| index.with_file_name(name)).partition(|path| path.exists());
-    if let Some(first) = missing.first() {
-        let first = first.file_name().unwrap_or_default().display();
-        return refuse(format!(
-            "{} of the {count} files that it names are missing, such as {first}; download them too",
-            missing.len()
-        ));
-    }
-    Ok(found)
 }
