@@ -36,7 +36,7 @@ use with_hub::{fetch_model, fetch_tokenizer};
 mod with_hub {
     use super::*;
     use crate::checkpoint::CheckpointError;
-    use crate::checkpoint::hf::{Hub, HubSnapshot};
+    use meshwright_hub::{Hub, HubSnapshot};
 
     pub fn fetch_model<C: HfConfig>(name: &Path, accepted: &[String]) -> Result<PathBuf> {
         fetch("--init-from", name, |snapshot| {

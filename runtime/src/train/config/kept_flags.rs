@@ -160,7 +160,7 @@ pub fn is_same(name: &str, now: &str, saved: &str) -> bool {
 fn hub_model(flag: &Flag, path: &Path) -> Option<String> {
     let is_model =
         flag.name == "init-from" || flag.name == "tokenizer" && path.ends_with("tokenizer.json");
-    let hub = crate::checkpoint::hf::Hub::from_env().ok().filter(|_| is_model)?;
+    let hub = meshwright_hub::Hub::from_env().ok().filter(|_| is_model)?;
     hub.model_at(path).map(|model| model.to_string())
 }
 

@@ -9,13 +9,13 @@ use super::{HfConfig, HfFolder, SideFiles};
 use crate::checkpoint::StoredDtype;
 
 /// The file of the weights, if it is a single one.
-pub(super) const WEIGHTS: &str = "model.safetensors";
+pub const WEIGHTS: &str = "model.safetensors";
 
 /// The index of several files of weights.
-pub(super) const INDEX: &str = "model.safetensors.index.json";
+pub const INDEX: &str = "model.safetensors.index.json";
 
 /// The file of the configuration.
-pub(super) const CONFIG: &str = "config.json";
+pub const CONFIG: &str = "config.json";
 
 /// Most bytes of the tensors of a file, by default.
 const PART_BYTES: usize = 5_000_000_000;

@@ -4,9 +4,7 @@ mod derived;
 mod earlier_model;
 mod export;
 mod family;
-mod format;
-#[cfg(feature = "hub")]
-mod hub;
+pub(crate) mod format;
 mod import;
 mod other_content;
 mod settings;
@@ -14,14 +12,12 @@ mod side_files;
 mod stacked;
 mod stored_names;
 mod unread_keys;
-mod weight_files;
+pub(crate) mod weight_files;
 
 pub use derived::DerivedTensor;
 pub use export::{ExportLock, HfExport};
 pub use family::{ConfigFile, HfConfig, TensorRole};
 pub use format::HfFormat;
-#[cfg(feature = "hub")]
-pub use hub::{Hub, HubModel, HubSnapshot};
 pub use import::HfFolder;
 pub use settings::HfSettings;
 pub use side_files::SideFiles;

@@ -150,13 +150,12 @@ impl SideFiles {
     }
 
     /// Returns true for the name of a file of a tokenizer.
-    pub(super) fn is_tokenizer(name: &str) -> bool {
+    pub fn is_tokenizer(name: &str) -> bool {
         TOKENIZER_FILES.contains(&name) || name.ends_with(".tiktoken") && !name.contains('/')
     }
 
     /// Returns true for the name of a file that an export copies.
-    #[cfg(feature = "hub")]
-    pub(super) fn is_side_file(name: &str) -> bool {
+    pub fn is_side_file(name: &str) -> bool {
         name == GENERATION || SideFiles::is_tokenizer(name)
     }
 }

@@ -10,10 +10,9 @@ use hf_hub::api::RepoInfo;
 use hf_hub::api::sync::{ApiBuilder, ApiError, ApiRepo};
 use hf_hub::{Cache, Repo, RepoType};
 
-use super::SideFiles;
-use super::format::{CONFIG, INDEX, WEIGHTS};
-use super::weight_files::files_of_index;
-use crate::checkpoint::CheckpointError;
+use meshwright_store::__internal::{CONFIG, INDEX, WEIGHTS, files_of_index};
+use meshwright_store::checkpoint::CheckpointError;
+use meshwright_store::checkpoint::hf::SideFiles;
 
 /// Beginning of the names of models.
 const SCHEME: &str = "hf://";
@@ -88,10 +87,13 @@ impl Hub {
         let cache = of_env("HF_HUB_CACHE").map(PathBuf::from);
         let Some(cache) = cache.or_else(|| Some(home()?.join("hub"))) else {
             let reason = "there is no home folder for the hub's cache; set HF_HOME to a folder";
-            return Err(CheckpointError::settings(Path::new("HF_HOME"), reason));
+            return Err(refuse("HF_HOME", reason));
         };
-        let cache = std::path::absolute(&cache)
-            .map_err(CheckpointError::io_error("find the hub's cache", &cache))?;
+        let cache = std::path::absolute(&cache).map_err(|source| CheckpointError::Io {
+            action: "find the hub's cache",
+            path: cache,
+            source,
+        })?;
         let is_offline = of_env("HF_HUB_OFFLINE").is_some_and(|value| value != "0");
         Ok(Hub {
             endpoint: of_env("HF_ENDPOINT").unwrap_or("https://huggingface.co".to_owned()),
@@ -151,10 +153,10 @@ impl Hub {
                 cached.create_ref(&sha).map_err(ApiError::IoError).map_err(describe)?;
                 Ok(snapshot(sha, siblings.into_iter().map(|file| file.rfilename).collect()))
             }
-            (Ok(_), _) => Err(CheckpointError::settings(
-                Path::new(&model.to_string()),
-                format!("{} answers, but not as a Hugging Face hub (HF_ENDPOINT)", self.endpoint),
-            )),
+            (Ok(_), _) => {
+                let reason = "answers, but not as a Hugging Face hub (HF_ENDPOINT)";
+                Err(refuse(model, format!("{} {reason}", self.endpoint)))
+            }
             (Err(error), Some(commit)) if status_of(&error).is_none() => Ok(of_cache(&commit)),
             (Err(error), _) => Err(describe(error)),
         }
@@ -162,15 +164,15 @@ impl Hub {
 
     /// Returns an error about a model: one of the input, or one of the network, which may be temporary.
     fn describe(&self, error: ApiError, model: &HubModel) -> CheckpointError {
-        let path = PathBuf::from(model.to_string());
-        let refuse = |reason: String| CheckpointError::settings(&path, reason);
         match status_of(&error) {
-            Some(401 | 403) => refuse(format!(
-                "{} has no such model, or refuses it; check the name; for a model with terms, accept them on its page \
-                 and name your token in HF_TOKEN",
-                self.endpoint
-            )),
-            Some(404) => refuse(format!("{} has no such model, revision or file", self.endpoint)),
+            Some(401 | 403) => {
+                let reason = "has no such model, or refuses it; check the name; for a model with terms, accept them on \
+                              its page and name your token in HF_TOKEN";
+                refuse(model, format!("{} {reason}", self.endpoint))
+            }
+            Some(404) => {
+                refuse(model, format!("{} has no such model, revision or file", self.endpoint))
+            }
             _ => {
                 let text = format!(
                     "{error} ({}); without a connection, --init-from takes a folder that was downloaded before",
@@ -181,7 +183,7 @@ impl Hub {
                     _ => ErrorKind::ConnectionAborted,
                 };
                 let source = IoError::new(kind, text);
-                CheckpointError::Io { action: "fetch", path, source }
+                CheckpointError::Io { action: "fetch", path: model.to_string().into(), source }
             }
         }
     }
@@ -231,7 +233,7 @@ impl HubSnapshot {
                 "it has no weights in safetensors, but {}; use a revision or a copy of it that has them",
                 self.names.join(", ")
             );
-            return Err(CheckpointError::settings(Path::new(&self.model.to_string()), reason));
+            return Err(refuse(&self.model, reason));
         }
         self.fetch_if(|name| {
             let is_index = name == INDEX && !has(WEIGHTS);
@@ -263,6 +265,10 @@ impl HubSnapshot {
             }
         }
     }
+}
+
+fn refuse(model: impl fmt::Display, reason: impl Into<String>) -> CheckpointError {
+    CheckpointError::Settings { path: model.to_string().into(), reason: reason.into() }
 }
 
 /// Asks the hub for the files of a model.
