@@ -58,10 +58,8 @@ impl SideFiles {
         tokenizer: Option<&Path>,
     ) -> Result<SideFiles, CheckpointError> {
         let mut side_files = SideFiles::default();
-        let with_names = |folder: &'_ Path| (folder.to_owned(), SideFiles::tokenizer_names(folder));
-        let own = folder.map(with_names);
         let from = match tokenizer {
-            None => own,
+            None => folder,
             // A pipe can be read only once, by the tokenizer.
             Some(path) if path == Path::new("bytes") || !path.is_file() => None,
             Some(path) => {
@@ -70,17 +68,19 @@ impl SideFiles {
                     files::read(&folder.join(TOKENIZER), MAX_BYTES).is_ok_and(|own| own == content)
                 };
                 if folder.is_some_and(is_own) {
-                    own
-                } else if path.ends_with(TOKENIZER) {
-                    path.parent().map(with_names)
+                    folder
                 } else {
                     side_files.files.push((TOKENIZER.to_owned(), content));
-                    None
+                    path.parent().filter(|_| path.ends_with(TOKENIZER))
                 }
             }
         };
-        if let Some((folder, names)) = from {
-            names.into_iter().try_for_each(|name| side_files.add(&folder, name))?;
+        if let Some(folder) = from {
+            // The parent of a bare name is the empty path.
+            let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+            for name in SideFiles::tokenizer_names(folder) {
+                side_files.add(folder, name)?;
+            }
         }
         if let Some(folder) = folder {
             side_files.add(folder, GENERATION.to_owned())?;
@@ -88,10 +88,10 @@ impl SideFiles {
         Ok(side_files)
     }
 
-    /// Adds a file of `folder`, if it is there.
+    /// Adds a file of `folder`, if it is there and not added.
     fn add(&mut self, folder: &Path, name: String) -> Result<(), CheckpointError> {
         let path = folder.join(&name);
-        if path.is_file() {
+        if path.is_file() && self.content(&name).is_none() {
             self.files.push((name, files::read(&path, MAX_BYTES)?));
         }
         Ok(())

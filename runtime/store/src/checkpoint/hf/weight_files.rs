@@ -51,7 +51,7 @@ fn existing_files(index: &Path) -> Result<Vec<PathBuf>, CheckpointError> {
     let Some(first) = missing.first() else { return Ok(found) };
     let first = first.file_name().unwrap_or_default().display();
     let reason = format!(
-        "{} of the {count} files that it names are missing, such as {first}; download them too",
+        "the folder lacks {} of the {count} files that it names, such as {first}; download them too",
         missing.len()
     );
     Err(CheckpointError::settings(index, reason))
