@@ -143,7 +143,8 @@ impl Hub {
         };
         let of_cache = |commit: &str| snapshot(commit.to_owned(), Vec::new());
         let listed = if self.is_offline {
-            let reason = "HF_HUB_OFFLINE is set, and the cache does not have it";
+            let reason = "HF_HUB_OFFLINE is set, and the cache does not have it; name a folder that was \
+                          downloaded before";
             Err(ApiError::IoError(IoError::new(ErrorKind::NotConnected, reason)))
         } else {
             ask(&api.repo(own(&model.revision)))
@@ -174,15 +175,16 @@ impl Hub {
                 refuse(model, format!("{} has no such model, revision or file", self.endpoint))
             }
             _ => {
-                let text = format!(
-                    "{error} ({}); without a connection, --init-from takes a folder that was downloaded before",
-                    self.endpoint
-                );
-                let kind = match error {
-                    ApiError::IoError(error) => error.kind(),
-                    _ => ErrorKind::ConnectionAborted,
+                let source = match error {
+                    ApiError::IoError(error) => error,
+                    error => IoError::new(
+                        ErrorKind::ConnectionAborted,
+                        format!(
+                            "{error} ({}); without a connection, name a folder that was downloaded before",
+                            self.endpoint
+                        ),
+                    ),
                 };
-                let source = IoError::new(kind, text);
                 CheckpointError::Io { action: "fetch", path: model.to_string().into(), source }
             }
         }

@@ -257,10 +257,7 @@ fn models_that_cannot_be_fetched_are_one_message() {
         Hub { is_offline: true, ..test.hub.clone() },
     ] {
         let error = fetch(&hub, "hf://o/other").unwrap_err();
-        assert!(
-            error.to_string().contains("without a connection, --init-from takes a folder"),
-            "{error}"
-        );
+        assert!(error.to_string().contains("name a folder that was downloaded before"), "{error}");
         assert_eq!(code(&error), 3, "{error}");
     }
 }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use crate::checkpoint::hf::HfConfig;
 
-use super::{Error, Result};
+use super::Result;
 
 /// Fetches the models that flags name by `hf://`, and replaces each by its folder, or the file of its tokenizer.
 /// `accepted` are the unknown keys of `config.json` that are left out.
@@ -34,8 +34,11 @@ use with_hub::{fetch_model, fetch_tokenizer};
 
 #[cfg(feature = "hub")]
 mod with_hub {
-    use super::*;
+    use std::path::{Path, PathBuf};
+
     use crate::checkpoint::CheckpointError;
+    use crate::checkpoint::hf::HfConfig;
+    use crate::train::{Error, Result};
     use meshwright_hub::{Hub, HubSnapshot};
 
     pub fn fetch_model<C: HfConfig>(name: &Path, accepted: &[String]) -> Result<PathBuf> {
@@ -77,8 +80,8 @@ fn fetch_tokenizer(name: &Path) -> Result<PathBuf> {
 }
 
 #[cfg(not(feature = "hub"))]
-fn refuse(flag: &str, name: &Path) -> Error {
-    Error::Input(format!(
+fn refuse(flag: &str, name: &Path) -> super::Error {
+    super::Error::Input(format!(
         "{flag}: {} is a model of the Hugging Face hub, and this program was built without support for it; build it \
          with `--features hub`, or name a folder that was downloaded",
         name.display()

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Refuses a folder with these files, whose content does not count, beside the `config.json` of a Llama if there is one.
+/// Asserts that a folder with these files, whose content does not count, is refused, with and without `config.json`.
 #[track_caller]
 fn assert_named(files: &[&str], reason: &str) {
     for has_config in [false, true] {

@@ -121,7 +121,8 @@ fn side_files_are_completed() {
     let keys = |dir: &TempDir, name: &str| -> Value {
         serde_json::from_slice(&fs::read(dir.path().join(name)).unwrap()).unwrap()
     };
-    let generation = json!({ "_from_model_config": true, "bos_token_id": 1, "eos_token_id": [2, 3], "pad_token_id": 0 });
+    let mut generation = json!({ "bos_token_id": 1, "eos_token_id": [2, 3], "pad_token_id": 0 });
+    generation["_from_model_config"] = true.into();
     let class = json!({ "tokenizer_class": "PreTrainedTokenizerFast", "bos_token": "<s>", "pad_token": "<pad>" });
     let new = exported(None, None);
     assert_eq!(names(new.path()), ["config.json", "generation_config.json", "model.safetensors"]);

@@ -92,7 +92,8 @@ settings! {
         reduce_dtype: Precision = "f32", "DTYPE", at "/reduce-dtype" Warn => reduce_dtype;
     }
     group MODEL {
-        "Load sizes and weights from a Hugging Face folder of the model's family"
+        "Load sizes and weights from a Hugging Face folder of the model's family, or from hf://OWNER/NAME in a program \
+         built with --features hub"
         init_from: Option<PathBuf>, "DIR", at "/model/init-from" Free;
         "Leave out these keys of the config.json of --init-from, which the program does not know"
         accept_keys: Option<KeyList>, "KEY,..", at "/accept-keys" Free;

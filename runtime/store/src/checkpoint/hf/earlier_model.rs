@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::HfFormat;
-use super::format::{CONFIG, INDEX, WEIGHTS};
+use super::file_names::{CONFIG, INDEX, WEIGHTS};
 use crate::checkpoint::tensors::TensorFile;
 use crate::checkpoint::{CheckpointError, files};
 

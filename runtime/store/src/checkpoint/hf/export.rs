@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use serde_json::{Map, Value, json};
 
 use super::earlier_model::{self, WRITER};
-use super::format::{CONFIG, INDEX, WEIGHTS, WeightFile};
+use super::file_names::{CONFIG, INDEX, WEIGHTS};
+use super::format::WeightFile;
 use super::{HfFormat, SideFiles};
 use crate::checkpoint::lock::{self, FolderLock};
 use crate::checkpoint::tensors::TensorWriter;

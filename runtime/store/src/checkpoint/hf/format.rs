@@ -5,17 +5,9 @@ use std::path::PathBuf;
 
 use serde_json::Value;
 
+use super::file_names::WEIGHTS;
 use super::{HfConfig, HfFolder, SideFiles};
 use crate::checkpoint::StoredDtype;
-
-/// The file of the weights, if it is a single one.
-pub const WEIGHTS: &str = "model.safetensors";
-
-/// The index of several files of weights.
-pub const INDEX: &str = "model.safetensors.index.json";
-
-/// The file of the configuration.
-pub const CONFIG: &str = "config.json";
 
 /// Most bytes of the tensors of a file, by default.
 const PART_BYTES: usize = 5_000_000_000;
@@ -40,7 +32,7 @@ pub struct HfFormat {
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct WeightFile {
     pub name: String,
-    /// Its tensors, among those of the format.
+    /// The tensors in it, among those of the format.
     pub tensors: Range<usize>,
 }
 

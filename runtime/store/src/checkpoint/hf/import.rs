@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Map, Value};
 
 use super::derived::{DerivedTensor, are_equal};
-use super::format::CONFIG;
+use super::file_names::CONFIG;
 use super::stacked::{StackedPart, StackedWeights};
 use super::stored_names::{common_prefix, names_in_model};
 use super::weight_files::open_weights;

@@ -1,10 +1,10 @@
-//! What a folder or file holds if it is no model that can be read, and the next step.
+//! Folders and files that are no models which can be read: what each is, and the next step.
 
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use super::format::{CONFIG, INDEX};
+use super::file_names::{CONFIG, INDEX};
 use crate::checkpoint::files;
 
 /// Most bytes of a file that is read for a message.

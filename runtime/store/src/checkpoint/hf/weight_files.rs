@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use super::format::{INDEX, WEIGHTS};
+use super::file_names::{INDEX, WEIGHTS};
 use super::other_content;
 use crate::checkpoint::tensors::TensorFile;
 use crate::checkpoint::{CheckpointError, files};
