@@ -251,8 +251,8 @@ impl HubSnapshot {
     }
 
     fn fetch_if(&self, is_wanted: impl Fn(&str) -> bool) -> Result<&Path, CheckpointError> {
-        let wanted = self.names.iter().filter(|name| is_wanted(name));
-        wanted.map(|name| self.fetch(name)).collect::<Result<(), _>>()?;
+        let mut wanted = self.names.iter().filter(|name| is_wanted(name));
+        wanted.try_for_each(|name| self.fetch(name))?;
         Ok(&self.folder)
     }
 

@@ -363,8 +363,9 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("x.safetensors");
         // Halfway between two numbers of bf16.
-        let values = [1.0, 1.003_906_25, f32::INFINITY, -65_504.0];
-        for (dtype, second) in [(StoredDtype::Bf16, 1.0), (StoredDtype::F16, 1.003_906_25)] {
+        let halfway = 1.0 + 1.0 / 256.0;
+        let values = [1.0, halfway, f32::INFINITY, -65_504.0];
+        for (dtype, second) in [(StoredDtype::Bf16, 1.0), (StoredDtype::F16, halfway)] {
             let mut writer = TensorWriter::create(&path, dtype, None, [("x", &[4][..])]).unwrap();
             writer.write("x", &values).unwrap();
             writer.finish().unwrap();
