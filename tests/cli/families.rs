@@ -50,11 +50,12 @@ fn import_and_export_round_trip_on_every_mesh() {
             assert_eq!(finished.code, Some(0), "{case} on {mesh}\n{}", finished.stderr);
         };
         let original = fixture(case).display().to_string();
-        again(&original, "alone", "1");
-        again("alone", "sharded", mesh);
+        let folders = ["alone", "sharded"].map(|name| format!("{name}-{case}"));
+        again(&original, &folders[0], "1");
+        again(&folders[0], &folders[1], mesh);
         for file in ["config.json", "model.safetensors"] {
             let [alone, sharded] =
-                ["alone", "sharded"].map(|folder| workspace.read(&format!("{folder}/{file}")));
+                folders.each_ref().map(|folder| workspace.read(&format!("{folder}/{file}")));
             assert!(alone == sharded, "{file} of {case} from {mesh}");
         }
     }
@@ -97,12 +98,14 @@ fn folders_of_other_families_are_refused() {
             workspace.run(&from("gpt2")),
             &[
                 "error: --init-from: ",
-                "gpt2/config.json: model_type is \"gpt2\"; only \"llama\" is supported by the model of this program",
+                "gpt2/config.json: model_type is \"gpt2\", and this program trains a \"llama\"; train_gpt2 trains it",
             ][..],
         ),
         (
             workspace.run_gpt2(&from("tied_gqa")),
-            &["tied_gqa/config.json: model_type is \"llama\"; only \"gpt2\" is supported"],
+            &[
+                "tied_gqa/config.json: model_type is \"llama\", and this program trains a \"gpt2\"; train_llama",
+            ],
         ),
         (
             workspace.run_gpt2(&format!("{SMALL} --kv-heads 2 --save out")),

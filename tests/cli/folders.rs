@@ -123,7 +123,7 @@ fn text_needs_the_tokenizer_of_the_folder() {
 fn exports_rename_the_tokenizer_of_another_model() {
     let workspace = Workspace::new();
     std::fs::create_dir(workspace.path("model")).unwrap();
-    let stale = ["generation_config.json", "tokenizer.json", "tokenizer.model"];
+    let stale = ["tokenizer.json", "tokenizer.model"];
     stale.iter().for_each(|name| workspace.write(&format!("model/{name}"), name.as_bytes()));
     workspace.write("elsewhere", b"{}");
     std::os::unix::fs::symlink("../elsewhere", workspace.path("model/vocab.json")).unwrap();
@@ -151,6 +151,84 @@ fn exports_rename_the_tokenizer_of_another_model() {
     let again = workspace.train("--steps 1 --export-hf model").stderr;
     assert!(!again.contains("warning"), "{again}");
     assert_eq!(workspace.listing(), before);
+}
+
+/// Large weights, other dtypes, and the model of another run in the folder.
+#[test]
+fn exports_are_whole_and_replace_no_other_model() {
+    let workspace = Workspace::new();
+    let small = crate::SMALL;
+    let keys = |folder: &str| config(&workspace, folder);
+    workspace.train("--steps 1 --dtype bf16 --export-hf half");
+    assert_eq!(keys("half")["torch_dtype"], "bfloat16");
+    // A run that began with bf16 exports bf16, also if it computes in f32.
+    let line = "--data text.txt --tokenizer bytes --seq 16 --batch 4 --steps 1 --threads 1 --sample-tokens 0";
+    for (flags, dtype) in
+        [("", "bfloat16"), ("--export-dtype f16", "float16"), ("--export-dtype f32", "float32")]
+    {
+        let flags =
+            format!("{line} --init-from half --export-hf out {flags} --export-shard-size 9KB");
+        let finished = workspace.run(&flags);
+        assert_eq!(finished.code, Some(0), "{}", finished.stderr);
+        assert_eq!(keys("out")["torch_dtype"], dtype);
+        let index = workspace.read("out/model.safetensors.index.json");
+        let index: Value = serde_json::from_slice(&index).unwrap();
+        let files = index["weight_map"].as_object().unwrap().values();
+        let files: std::collections::BTreeSet<_> =
+            files.map(|file| file.as_str().unwrap()).collect();
+        let listing = workspace.listing();
+        let parts = listing
+            .iter()
+            .filter(|name| name.starts_with("out/") && name.ends_with(".safetensors"));
+        assert_eq!(parts.count(), files.len(), "{listing:?}");
+        let finished = workspace.run(&format!("{line} --init-from out"));
+        assert_eq!(finished.code, Some(0), "{}", finished.stderr);
+    }
+    let before = workspace.listing();
+    let weights = workspace.read("half/model.safetensors");
+    let finished = workspace.run(&format!("{small} --tied --export-hf half"));
+    let refusal = "error: --export-hf: half: the folder has a model of other sizes or another family (config.json), \
+                   which the export would replace; name another folder, or remove its files";
+    assert_eq!(finished.error(), refusal);
+    workspace.copy_fixture("tied_gqa", "other");
+    let finished = workspace.run(&format!("{small} --export-hf other"));
+    assert_contains(
+        finished.error(),
+        "other: the folder has a model that this program has not written (",
+    );
+    assert_eq!(workspace.read("half/model.safetensors"), weights);
+    let listing = workspace.listing();
+    assert!(before.iter().all(|name| listing.contains(name)), "{before:?} {listing:?}");
+    for (flags, reason) in [
+        ("--export-dtype bf16", "--export-dtype: needs --export-hf DIR"),
+        ("--export-shard-size 1GB", "--export-shard-size: needs --export-hf DIR"),
+        (
+            "--export-hf o --export-dtype fp32",
+            "--export-dtype: must be one of f32, bf16, f16, not `fp32`",
+        ),
+        (
+            "--export-hf o --export-shard-size 0",
+            "--export-shard-size: must be a number of bytes such as",
+        ),
+    ] {
+        let finished = workspace.run(&format!("{small} {flags}"));
+        assert_contains(finished.error(), reason);
+    }
+}
+
+#[test]
+fn the_hub_is_a_feature() {
+    let workspace = Workspace::new();
+    let name = "hf://owner/name@main";
+    for (flag, rest) in [("--init-from", ""), ("--tokenizer", "--data text.txt")] {
+        let finished = workspace.run(&format!("{flag} {name} {rest} --seq 16 --batch 4 --steps 1"));
+        let refusal = format!(
+            "error: {flag}: {name} is a model of the Hugging Face hub, and this program was built without support for \
+             it; build it with `--features hub`, or name a folder that was downloaded"
+        );
+        assert_eq!(finished.error(), refusal);
+        assert_eq!(finished.code, Some(2));
+    }
 }
 
 /// Look-ups of the padding do not train its row, in any stage and shard; a tied head does.

@@ -320,10 +320,11 @@ fn an_export_is_the_trained_model() {
             finished
         };
         run(&format!("{sizes} {tied} --steps 3 --mesh {mesh} --metrics m.jsonl"));
-        let finished = run(&format!("{sizes} {tied} --steps 2 --mesh {mesh} --export-hf hf"));
-        assert_contains(&finished.stdout, "exported hf\n");
+        let hf = format!("hf{tied}");
+        let finished = run(&format!("{sizes} {tied} --steps 2 --mesh {mesh} --export-hf {hf}"));
+        assert_contains(&finished.stdout, &format!("exported {hf}\n"));
         run(&format!(
-            "--init-from hf --tokenizer bytes --steps 1 --mesh {mesh} --metrics from_hf.jsonl"
+            "--init-from {hf} --tokenizer bytes --steps 1 --mesh {mesh} --metrics from_hf.jsonl"
         ));
         let [trained, exported] = ["m.jsonl", "from_hf.jsonl"].map(|name| workspace.metrics(name));
         assert_eq!(trained[2]["loss"], exported[0]["loss"], "{tied} {mesh}");
@@ -357,14 +358,18 @@ fn pipelines_export_the_files_of_one_rank() {
         // A step that changes nothing.
         let line =
             format!("--init-from {from} --data {data} --tokenizer bytes --seq 16 --batch 4 --lr 0");
-        run(&format!("{line} --mesh 1 --export-hf alone"));
-        run(&format!("{line} --mesh {mesh} --micro-batches 2 --export-hf staged"));
+        let folders = ["alone", "staged"].map(|name| match from {
+            "new" => format!("{name}-new"),
+            _ => name.to_owned(),
+        });
+        run(&format!("{line} --mesh 1 --export-hf {}", folders[0]));
+        run(&format!("{line} --mesh {mesh} --micro-batches 2 --export-hf {}", folders[1]));
         for file in ["config.json", "model.safetensors"] {
             let [alone, staged] =
-                ["alone", "staged"].map(|folder| workspace.read(&format!("{folder}/{file}")));
+                folders.each_ref().map(|folder| workspace.read(&format!("{folder}/{file}")));
             assert!(alone == staged, "{file} of {from} from {mesh}");
         }
-        let content = workspace.read("staged/model.safetensors");
+        let content = workspace.read(&format!("{}/model.safetensors", folders[1]));
         let tensors = safetensors::SafeTensors::deserialize(&content).unwrap();
         let names = tensors.names();
         assert!(names.contains(&"model.embed_tokens.weight"), "{names:?}");

@@ -4,8 +4,10 @@ mod gpt2;
 mod keys;
 mod llama;
 mod mixtral;
+mod other_content;
 mod stored;
 mod tensors;
+mod whole;
 
 use std::fs;
 use std::path::Path;
@@ -16,7 +18,7 @@ use tempfile::TempDir;
 
 use meshwright_core::rotary::RopeParameters;
 use meshwright_store::checkpoint::hf::*;
-use meshwright_store::checkpoint::{CheckpointError, TensorBox, TensorSource};
+use meshwright_store::checkpoint::{CheckpointError, StoredDtype, TensorBox, TensorSource};
 use meshwright_store::family::ModelSizes;
 
 use crate::*;
@@ -249,11 +251,20 @@ fn lfs_pointers_are_named() {
 fn other_families_are_refused_first() {
     let (llama, gpt2) = (export(&config(false)), export(&gpt2()));
     let text = refusal_of::<Gpt2Config>(llama.path());
-    let reason = "config.json: model_type is \"llama\"; only \"gpt2\" is supported by the model of this program";
+    let reason = "config.json: model_type is \"llama\", and this program trains a \"gpt2\"; train_llama trains it";
     assert!(text.contains(reason), "{text}");
-    let text = refusal(gpt2.path());
-    let reason = "config.json: model_type is \"gpt2\"; only \"llama\" is supported by the model of this program";
-    assert!(text.contains(reason), "{text}");
+    for (family, program) in [
+        (Gpt2Config::MODEL_TYPE, "train_gpt2 trains it"),
+        (MixtralConfig::MODEL_TYPE, "train_mixtral trains it"),
+        ("qwen2", "no program of this library takes it yet: there are llama (train_llama), gpt2 ("),
+    ] {
+        set(gpt2.path(), json!({ "model_type": family }));
+        let text = refusal(gpt2.path());
+        let reason = format!(
+            "config.json: model_type is \"{family}\", and this program trains a \"llama\"; {program}"
+        );
+        assert!(text.contains(&reason), "{text}");
+    }
     // Nothing says which it is: its sizes have other names.
     set(gpt2.path(), json!({ "model_type": null }));
     assert!(refusal(gpt2.path()).contains("hidden_size is missing"), "{}", refusal(gpt2.path()));

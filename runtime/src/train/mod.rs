@@ -8,6 +8,7 @@ mod cuda_graphs;
 mod error;
 mod evaluation;
 mod explain;
+mod hub;
 mod machine;
 mod micro_batch;
 mod pipeline_step;

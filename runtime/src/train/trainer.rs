@@ -11,9 +11,10 @@ use crate::tensor::Rank;
 use crate::trace::Tracer;
 
 use super::auto_mesh::{ChosenMesh, choose_mesh, memory_for_choice, note_on_memory};
-use super::config::{Config, MeshSetting, RunSettings};
+use super::config::{Config, MeshSetting, ModelSource, RunSettings};
 use super::console::print_line;
 use super::explain::explain_step;
+use super::hub::fetch_models;
 use super::machine::{Machine, open_machine, suggested_ranks};
 use super::plan::{
     Plan, PreparedOutputs, check_auto_ranks, open_model, open_resumed, take_saved_settings,
@@ -75,7 +76,10 @@ impl<M: LanguageModel> Trainer<M> {
     /// # Errors
     /// As [`new`](Self::new), and the reasons against each mesh if none fits.
     pub fn with_settings(settings: RunSettings) -> Result<Trainer<M>> {
-        let (settings, resumed) = take_saved_settings::<M::Config>(settings)?;
+        let (mut settings, resumed) = take_saved_settings::<M::Config>(settings)?;
+        let accepted = settings.accept_keys.clone().unwrap_or_default();
+        let paths = (settings.init_from.as_mut(), settings.tokenizer.as_mut());
+        fetch_models::<M::Config>(paths.0, paths.1, &accepted)?;
         // A preflight refuses the choice of a mesh.
         let (Some(MeshSetting::Auto(ranks)), None) = (settings.mesh, settings.preflight) else {
             let config = settings.resolve()?.for_preflight();
@@ -134,7 +138,13 @@ impl<M: LanguageModel> Trainer<M> {
     ///
     /// # Errors
     /// As [`new`](Self::new).
-    pub fn on(config: Config, machine: Box<dyn Machine>) -> Result<Trainer<M>> {
+    pub fn on(mut config: Config, machine: Box<dyn Machine>) -> Result<Trainer<M>> {
+        let init_from = match &mut config.model {
+            ModelSource::InitFrom(folder) => Some(folder),
+            ModelSource::New(_) => None,
+        };
+        fetch_models::<M::Config>(init_from, config.tokenizer.as_mut(), &config.accept_keys)
+            .inspect_err(|error| machine.announce_failure(error))?;
         let resumed = open_resumed::<M::Config>(&config)
             .inspect_err(|error| machine.announce_failure(error))?;
         Trainer::prepare(config, machine, resumed)

@@ -8,6 +8,8 @@ pub mod state_dict;
 /// Items for the other crates of Meshwright. Not part of the API.
 #[doc(hidden)]
 pub mod __internal {
+    pub use crate::checkpoint::hf::file_names::{CONFIG, INDEX, WEIGHTS};
+    pub use crate::checkpoint::hf::weight_files::files_of_index;
     pub use crate::data::lfs::{IS_LFS_POINTER, is_lfs_pointer};
     pub use crate::data::tokens::open_data;
     pub use crate::state_dict::snapshot::StateSnapshot;

@@ -178,7 +178,12 @@ fn weights() {
                 &from("garbage"),
                 &["garbage/model.safetensors is damaged: ", "not a safetensors file"],
             ),
-            (&from("gone"), &["gone: the folder has neither model.safetensors nor"]),
+            (
+                &from("gone"),
+                &[
+                    "gone: its only file of weights is expected.safetensors; rename it to model.safetensors if",
+                ],
+            ),
             (&from("json"), &["json/config.json: not JSON: "]),
             (&from("list"), &["list/config.json: not JSON: "]),
             (
@@ -199,7 +204,9 @@ fn weights() {
             ),
             (
                 &from("shards"),
-                &["cannot read shards/model-00003-of-00005.safetensors: No such file"],
+                &[
+                    "the folder lacks 1 of the 5 files that it names, such as model-00003-of-00005.safetensors;",
+                ],
             ),
             (
                 &format!("{} --hidden 8", from("cut")),

@@ -1,5 +1,7 @@
 //! `config.json` of a Mixtral model.
 
+use std::borrow::Cow;
+
 use serde_json::{Value, json};
 
 use crate::decoder::{
@@ -8,7 +10,7 @@ use crate::decoder::{
 };
 use crate::rope::{read_parameters, write_parameters};
 use meshwright_core::rotary::RopeParameters;
-use meshwright_store::checkpoint::hf::{HfConfig, HfSettings, TensorRole};
+use meshwright_store::checkpoint::hf::{HfConfig, HfSettings, StackedWeights, TensorRole};
 use meshwright_store::family::{Family, ModelSizes, Outline};
 
 /// Weight of the load-balancing loss of a new model.
@@ -144,8 +146,22 @@ impl HfConfig for MixtralConfig {
         ("num_hidden_layers", self.layers)
     }
 
+    /// In memory, newer versions of `transformers` have other names, and the experts of a layer in two tensors; some
+    /// programs store these.
     fn tensor_role<'a>(&self, stored: &'a str) -> TensorRole<'a> {
-        tensor_role(stored, self.tied, &self.rope, self.head_dim)
+        let role = tensor_role(stored, self.tied, &self.rope, self.head_dim);
+        let TensorRole::Model(name) = &role else { return role };
+        let Some((block, part)) = name.split_once(".mlp.") else { return role };
+        let usual = |part: &str| format!("{block}.block_sparse_moe.{part}");
+        match part {
+            "experts.gate_up_proj" => TensorRole::Stacked(StackedWeights {
+                names: ["w1", "w3"].map(|name| usual(&format!("experts.*.{name}.weight"))).into(),
+            }),
+            "experts.down_proj" => {
+                TensorRole::Stacked(StackedWeights { names: vec![usual("experts.*.w2.weight")] })
+            }
+            part => TensorRole::Model(Cow::Owned(usual(part))),
+        }
     }
 
     fn is_tensor_name(&self, stored: &str) -> bool {

@@ -20,7 +20,8 @@ fn unknown_keys_are_refused() {
         (json!({ "architectures": ["BitnetForCausalLM"] }), "`--accept-keys architectures` runs"),
         (
             json!({ "quantization_config": { "quant_method": "fp8" } }),
-            "quantization_config: the weights are quantized (fp8); save them in bf16 or f32 first",
+            "quantization_config: the weights are quantized (fp8), and quantized weights cannot be trained; use the \
+             folder that they were made from, or save them in bf16",
         ),
     ] {
         let dir = export(&config(false));
@@ -48,7 +49,8 @@ fn exports_keep_the_keys_of_their_source() {
     let accepted = ["qk_norm", "rope_parameters.own"].map(str::to_owned);
     let (mut config, folder) = HfFolder::open::<LlamaConfig>(dir.path(), &accepted).unwrap();
     config.max_positions = 128;
-    let format = HfFormat::new(&config, config.tensors()).with_keys_of(&folder);
+    let format =
+        HfFormat::new(&config, config.tensors()).with_dtype(StoredDtype::F16).with_keys_of(&folder);
     let exported = tempfile::tempdir().unwrap();
     write(exported.path(), &config, &format);
     let text = fs::read_to_string(exported.path().join("config.json")).unwrap();
@@ -60,11 +62,45 @@ fn exports_keep_the_keys_of_their_source() {
         ("/rope_parameters/own", json!(3)),
         ("/rope_parameters/rope_theta", json!(5e5)),
         ("/max_position_embeddings", json!(128)),
-        ("/torch_dtype", json!("float32")),
+        ("/torch_dtype", json!("float16")),
+        ("/dtype", json!("float16")),
     ] {
         assert_eq!(settings.pointer(path), Some(&value), "{path}");
     }
-    assert_eq!(settings.get("dtype"), None);
+}
+
+/// Values that stand for others stay as they are, unless the model changes; the class is that of what is written.
+#[test]
+fn exports_keep_other_spellings() {
+    let dir = export(&config(true));
+    set(
+        dir.path(),
+        json!({ "pad_token_id": -1, "architectures": ["LlamaModel"], "rms_norm_eps": 1e-5 }),
+    );
+    let path = dir.path().join("config.json");
+    let mut keys: Value = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
+    keys["head_dim"] = Value::Null;
+    keys["hidden_size"] = json!(16);
+    fs::write(&path, keys.to_string()).unwrap();
+    let wide = LlamaConfig { hidden: 16, padding: Some(9), ..config(true) };
+    write_weights(&dir.path().join("model.safetensors"), &f32_tensors(&wide));
+    let (mut read, folder) = open::<LlamaConfig>(dir.path()).unwrap();
+    assert_eq!(read, wide);
+    let exported = |config: &LlamaConfig| {
+        let dir = tempfile::tempdir().unwrap();
+        write(dir.path(), config, &HfFormat::new(config, config.tensors()).with_keys_of(&folder));
+        let text = fs::read_to_string(dir.path().join("config.json")).unwrap();
+        serde_json::from_str::<Value>(&text).unwrap()
+    };
+    let same = exported(&read);
+    assert_eq!((&same["pad_token_id"], &same["head_dim"]), (&json!(-1), &Value::Null));
+    assert_eq!(same["architectures"], json!(["LlamaForCausalLM"]));
+    (read.padding, read.tied) = (Some(3), false);
+    let changed = exported(&read);
+    assert_eq!(
+        (&changed["pad_token_id"], &changed["tie_word_embeddings"]),
+        (&json!(3), &json!(false))
+    );
 }
 
 /// Keys of other families that say that nothing is different.

@@ -79,7 +79,7 @@ fn unsupported_llama_settings_are_refused() {
     for (change, reason) in [
         (
             json!({ "model_type": "mistral" }),
-            "model_type is \"mistral\"; only \"llama\" is supported",
+            "model_type is \"mistral\", and this program trains a \"llama\"; no program of this",
         ),
         (json!({ "hidden_act": "gelu" }), "hidden_act is \"gelu\"; only \"silu\" is supported"),
         (json!({ "hidden_act": 3 }), "hidden_act must be text, not 3"),
@@ -124,7 +124,7 @@ fn unsupported_llama_settings_are_refused() {
         (json!({ "layer_types": "all" }), "layer_types is \"all\"; only layers of"),
         (
             json!({ "model_type": null, "architectures": ["MistralForCausalLM"] }),
-            "architectures has \"MistralForCausalLM\", and there is no model_type; only \"llama\" is supported",
+            "architectures has \"MistralForCausalLM\", and there is no model_type; this program trains a \"llama\"",
         ),
         (
             json!({ "rope_parameters": null, "rope_scaling": { "factor": 2 } }),

@@ -109,12 +109,65 @@ fn redundant_mixtral_tensors_are_ignored() {
     weights(dir.path(), &tied);
 }
 
+/// The names and tensors that newer versions of `transformers` have in memory.
+#[test]
+fn stacked_experts_are_read() {
+    let config = mixtral(false);
+    let (dir, mut tensors) = (export(&config), f32_tensors(&config));
+    let stored: Vec<_> = tensors.clone();
+    let bytes_of = |name: &str| &stored.iter().find(|tensor| tensor.0 == name).unwrap().3[..];
+    tensors.retain(|tensor| !tensor.0.contains(".experts."));
+    tensors.iter_mut().for_each(|tensor| tensor.0 = tensor.0.replace("block_sparse_moe", "mlp"));
+    for layer in 0..2 {
+        let expert = |number: usize, names: &[&str]| {
+            let of = |name: &&str| {
+                bytes_of(&format!(
+                    "model.layers.{layer}.block_sparse_moe.experts.{number}.{name}.weight"
+                ))
+            };
+            names.iter().flat_map(of).copied().collect::<Vec<u8>>()
+        };
+        let mut add = |name: &str, shape: [usize; 3], names: &[&str]| {
+            let name = format!("model.layers.{layer}.mlp.experts.{name}");
+            let bytes = (0..3).flat_map(|number| expert(number, names)).collect();
+            tensors.push((name, Dtype::F32, shape.to_vec(), bytes));
+        };
+        add("gate_up_proj", [3, 24, 8], &["w1", "w3"]);
+        add("down_proj", [3, 8, 12], &["w2"]);
+    }
+    let file = dir.path().join("model.safetensors");
+    write_weights(&file, &tensors);
+    let folder = weights(dir.path(), &config);
+    for (index, (name, shape)) in config.tensors().iter().enumerate() {
+        let whole = values(index, shape);
+        assert_eq!(folder.read(name, shape, &TensorBox::whole(shape)).unwrap(), whole, "{name}");
+        if let [rows, columns] = shape[..] {
+            let part = TensorBox::new(&[rows - 2, 1], &[1, columns - 1]);
+            let row = &whole[(rows - 2) * columns..][..columns];
+            assert_eq!(folder.read(name, shape, &part).unwrap(), row[1..], "{name}");
+        }
+    }
+    let last = tensors.len() - 2;
+    tensors[last].2 = vec![3, 8, 24];
+    tensors[last].0.insert_str(0, "module.");
+    tensors[..last].iter_mut().for_each(|tensor| tensor.0.insert_str(0, "module."));
+    tensors[last + 1].0.insert_str(0, "module.");
+    write_weights(&file, &tensors);
+    let text = refusal_of::<MixtralConfig>(dir.path());
+    assert!(text.contains("experts.0.w1.weight has shape [4, 24], expected [12, 8]"), "{text}");
+    tensors[last].2 = vec![72, 8];
+    write_weights(&file, &tensors);
+    let text = refusal_of::<MixtralConfig>(dir.path());
+    let reason = "gate_up_proj` has shape [72, 8]; of 2 weights for each expert, [experts, 2 * out, in] is read";
+    assert!(text.contains(reason), "{text}");
+}
+
 #[test]
 fn unsupported_mixtral_settings_are_refused() {
     for (change, reason) in [
         (
             json!({ "model_type": "llama" }),
-            "model_type is \"llama\"; only \"mixtral\" is supported",
+            "model_type is \"llama\", and this program trains a \"mixtral\"; train_llama trains it",
         ),
         (json!({ "hidden_act": "gelu" }), "hidden_act is \"gelu\"; only \"silu\" is supported"),
         (json!({ "router_jitter_noise": 0.1 }), "router_jitter_noise is 0.1; only 0 is supported"),

@@ -28,6 +28,8 @@ pub fn exporting_flags(config: &Config, checkpoint: &Path, folder: &Path) -> Str
     // The run that has saved the checkpoint may have been one of more steps.
     line.value("steps", Some(config.steps));
     line.path("export-hf", Some(folder));
+    line.value("export-dtype", config.export_dtype);
+    line.value("export-shard-size", config.export_shard_size);
     line.machine(config);
     line.0
 }

@@ -54,7 +54,9 @@ fn flag_text(flag: &Flag, value: &Value) -> Option<String> {
         _ => flag.kind == FlagKind::Path,
     };
     match value {
-        Value::String(path) if is_path() => absolute(Path::new(path)),
+        Value::String(path) if is_path() => {
+            hub_model(flag, Path::new(path)).or_else(|| absolute(Path::new(path)))
+        }
         Value::String(text) => Some(text.clone()),
         Value::Number(number) => match (flag.name, number.as_f64()?) {
             ("balance", 0.0) => Some("none".to_owned()),
@@ -151,6 +153,20 @@ pub fn is_same(name: &str, now: &str, saved: &str) -> bool {
         (.., Ok(now), Ok(saved)) => now == saved,
         _ => now == saved,
     }
+}
+
+/// Returns the name of a model of the Hugging Face hub, with its revision, whose files are at `path`.
+#[cfg(feature = "hub")]
+fn hub_model(flag: &Flag, path: &Path) -> Option<String> {
+    let is_model =
+        flag.name == "init-from" || flag.name == "tokenizer" && path.ends_with("tokenizer.json");
+    let hub = meshwright_hub::Hub::from_env().ok().filter(|_| is_model)?;
+    hub.model_at(path).map(|model| model.to_string())
+}
+
+#[cfg(not(feature = "hub"))]
+fn hub_model(_: &Flag, _: &Path) -> Option<String> {
+    None
 }
 
 /// Returns a path that leads to the same file from any folder; `None` if it is no text.

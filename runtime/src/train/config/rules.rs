@@ -99,6 +99,8 @@ fn others_are_given(settings: &RunSettings, problems: &mut Problems) {
     let validates = settings.is_given("eval-data") || settings.is_given("eval-fraction");
     let message = "needs validation data: --eval-data FILE, or --eval-fraction X of --data";
     need(validates, "eval-data", "eval-every eval-steps early-stop keep-best", message);
+    let exports = settings.is_given("export-hf");
+    need(exports, "export-hf", "export-dtype export-shard-size", "needs --export-hf DIR");
     let message = "needs --save-every N: a run waits for the checkpoint after its last step";
     need(settings.is_given("save-every"), "save-every", "save-async", message);
 }

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use crate::backend::Bytes;
+use crate::checkpoint::StoredDtype;
 use crate::data::Order;
 use crate::mesh::{AxisOrder, MeshError, MeshShape};
 use crate::nn::{ContextStyle, RecomputeOverride};
@@ -231,6 +232,7 @@ macro_rules! words {
 words! {
     Checks { "off" => Checks::Off, "first" => Checks::FirstStep, "every" => Checks::EveryStep }
     Precision { "f32" => Precision::F32, "bf16" => Precision::Bf16 }
+    StoredDtype { "f32" => StoredDtype::F32, "bf16" => StoredDtype::Bf16, "f16" => StoredDtype::F16 }
     Order { "sequential" => Order::Sequential, "shuffled" => Order::Shuffled }
     Decay { "constant" => Decay::Constant, "cosine" => Decay::Cosine, "wsd" => Decay::Wsd }
 }

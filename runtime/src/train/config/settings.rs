@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use serde::Serialize;
 
 use crate::backend::Bytes;
+use crate::checkpoint::StoredDtype;
 use crate::data::{DocumentOptions, Order};
 use crate::mesh::{AxisOrder, MeshShape};
 use crate::nn::{ContextStyle, RecomputeOverride};
@@ -94,7 +95,8 @@ settings! {
         reduce_dtype: Precision = "f32", "DTYPE", at "/reduce-dtype" Warn => reduce_dtype;
     }
     group MODEL {
-        "Load sizes and weights from a Hugging Face folder of the model's family"
+        "Load sizes and weights from a Hugging Face folder of the model's family, or from hf://OWNER/NAME in a program \
+         built with --features hub"
         init_from: Option<PathBuf>, "DIR", at "/model/init-from" Free;
         "Leave out these keys of the config.json of --init-from, which the program does not know"
         accept_keys: Option<KeyList>, "KEY,..", at "/accept-keys" Free;
@@ -205,6 +207,11 @@ settings! {
         stop_after: Option<TimeLimit>, "TIME" => #[serde(skip)] stop_after;
         "At the end, write the model as a Hugging Face folder"
         export_hf: Option<PathBuf>, "DIR" => export_hf;
+        "Dtype of the weights of --export-hf [default: that of the folder of --init-from; for a new model that of \
+         --dtype]"
+        export_dtype: Option<StoredDtype>, "DTYPE" => #[serde(skip)] export_dtype;
+        "Largest file of weights of --export-hf, such as 500MB; a larger model has several with an index [default: 5GB]"
+        export_shard_size: Option<Bytes>, "BYTES" => #[serde(skip)] export_shard_size;
     }
     group REPORTS {
         "Write one JSON object per step"

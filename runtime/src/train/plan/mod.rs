@@ -19,12 +19,12 @@ mod validation;
 use std::sync::Arc;
 
 use crate::checkpoint::hf::{HfConfig, HfFolder, HfFormat, SideFiles};
-use crate::checkpoint::{Checkpoint, RunHistory};
+use crate::checkpoint::{Checkpoint, RunHistory, StoredDtype};
 use crate::data::{Dataset, Tokenizer};
 use crate::nn::Sizes;
 use crate::tensor::ParamRef;
 
-use super::config::{Config, ModelSource};
+use super::config::{Config, ModelSource, Precision};
 use super::console::print_line;
 use super::machine::Machine;
 use super::{Error, Family, LanguageModel, Outline, Result};
@@ -180,8 +180,17 @@ fn describe_export<M: LanguageModel>(
         ModelSource::New(_) => None,
     };
     let side_files = SideFiles::read(source, config.tokenizer.as_deref());
-    let format = HfFormat::new(family, hf_tensors::<M>(params, flag)?)
+    let dtype = config.export_dtype.or(weights.map(HfFolder::dtype));
+    let of_run = || match config.dtype {
+        Precision::F32 => StoredDtype::F32,
+        Precision::Bf16 => StoredDtype::Bf16,
+    };
+    let mut format = HfFormat::new(family, hf_tensors::<M>(params, flag)?)
+        .with_dtype(dtype.unwrap_or_else(of_run))
         .with_side_files(side_files.map_err(Error::of_flag(flag))?);
+    if let Some(bytes) = config.export_shard_size {
+        format = format.with_part_bytes(bytes);
+    }
     Ok(match weights {
         Some(weights) => format.with_keys_of(weights),
         None => format,

@@ -33,8 +33,8 @@ pub fn write(path: &Path, bytes: &[u8]) -> Result<(), CheckpointError> {
 /// Checks that a file can be written at `path`, and removes it, also if a signal stops the run.
 pub fn probe(path: &Path) -> Result<(), CheckpointError> {
     hold_stops(|| {
-        write(path, b"")?;
-        remove_path(path)
+        let written = write(path, b"");
+        written.and(remove_path(path))
     })
 }
 

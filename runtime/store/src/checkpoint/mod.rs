@@ -50,7 +50,7 @@ pub use manifest::{Manifest, TrainState};
 pub use names::is_name_of_checkpoints;
 pub use save::{CheckpointWriter, Keep, ShardEntry};
 pub use saved_shards::{RankFile, SavedShard, TensorShape};
-pub use tensor_box::TensorBox;
+pub use tensor_box::{StoredDtype, TensorBox};
 pub use tensor_source::TensorSource;
 
 #[cfg(test)]

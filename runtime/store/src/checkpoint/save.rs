@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use super::rank_files::{describe_rank_file, wait_for_rank_files};
 use super::tensors::TensorWriter;
 use super::{
-    CheckpointError, Manifest, RankFile, RunHistory, SavedShard, TensorBox, TrainState, files,
-    folder, names,
+    CheckpointError, Manifest, RankFile, RunHistory, SavedShard, StoredDtype, TensorBox,
+    TrainState, files, folder, names,
 };
 
 /// A shard that one rank saves: a box of a global tensor.
@@ -88,7 +88,8 @@ impl CheckpointWriter {
         let name = names::rank_file(rank);
         let shards = describe_shards(entries);
         let tensors = shards.iter().map(|shard| (shard.key.as_str(), &shard.tensor_box.shape[..]));
-        let mut writer = TensorWriter::create(&self.temporary.join(&name), tensors)?;
+        let path = self.temporary.join(&name);
+        let mut writer = TensorWriter::create(&path, StoredDtype::F32, None, tensors)?;
         for (shard, entry) in shards.iter().zip(entries) {
             writer.write(&shard.key, entry.data)?;
         }

@@ -14,9 +14,9 @@ pub struct TensorBox {
     pub shape: Vec<usize>,
 }
 
-/// Storage format of numbers in a file, always little-endian.
+/// Dtype of the numbers in a file, always little-endian.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stored {
+pub enum StoredDtype {
     /// IEEE single precision.
     F32,
     /// IEEE half precision.
@@ -147,12 +147,22 @@ impl std::fmt::Display for TensorBox {
     }
 }
 
-impl Stored {
+impl std::fmt::Display for StoredDtype {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            StoredDtype::F32 => "f32",
+            StoredDtype::F16 => "f16",
+            StoredDtype::Bf16 => "bf16",
+        })
+    }
+}
+
+impl StoredDtype {
     /// Returns the bytes of one number.
     pub const fn bytes(self) -> usize {
         match self {
-            Stored::F32 => 4,
-            Stored::F16 | Stored::Bf16 => 2,
+            StoredDtype::F32 => 4,
+            StoredDtype::F16 | StoredDtype::Bf16 => 2,
         }
     }
 }
@@ -162,7 +172,7 @@ impl Stored {
 /// `source` has the elements of `source_box` row by row, `target` the elements of `target_box`.
 pub fn copy_common(
     source: &[u8],
-    stored: Stored,
+    stored: StoredDtype,
     source_box: &TensorBox,
     target: &mut [f32],
     target_box: &TensorBox,
@@ -201,12 +211,12 @@ fn advance_index(at: &mut [usize], within: &TensorBox) {
     }
 }
 
-fn decode_stored(bytes: &[u8], stored: Stored, out: &mut [f32]) {
+fn decode_stored(bytes: &[u8], stored: StoredDtype, out: &mut [f32]) {
     match stored {
         // The same bytes, on the little-endian machines that `tensors` requires.
-        Stored::F32 => bytemuck::cast_slice_mut(out).copy_from_slice(bytes),
-        Stored::F16 => widen_bytes(bytes, out, |pair| f16::from_le_bytes(pair).to_f32()),
-        Stored::Bf16 => widen_bytes(bytes, out, |pair| bf16::from_le_bytes(pair).to_f32()),
+        StoredDtype::F32 => bytemuck::cast_slice_mut(out).copy_from_slice(bytes),
+        StoredDtype::F16 => widen_bytes(bytes, out, |pair| f16::from_le_bytes(pair).to_f32()),
+        StoredDtype::Bf16 => widen_bytes(bytes, out, |pair| bf16::from_le_bytes(pair).to_f32()),
     }
 }
 
@@ -261,7 +271,13 @@ mod tests {
                     indices(&source_box).iter().flat_map(|at| value(at).to_le_bytes()).collect();
                 for target_box in boxes(&shape) {
                     let mut target = vec![0.0; target_box.len()];
-                    let n = copy_common(&bytes, Stored::F32, &source_box, &mut target, &target_box);
+                    let n = copy_common(
+                        &bytes,
+                        StoredDtype::F32,
+                        &source_box,
+                        &mut target,
+                        &target_box,
+                    );
                     let in_source = indices(&source_box);
                     let expected: Vec<_> = indices(&target_box)
                         .iter()
@@ -279,11 +295,11 @@ mod tests {
         let numbers = [0.0, -1.5, 6.1e-5, 65504.0];
         let (mut out, whole) = ([0.0; 4], TensorBox::whole(&[4]));
         let bytes: Vec<u8> = numbers.iter().flat_map(|x| f16::from_f32(*x).to_le_bytes()).collect();
-        copy_common(&bytes, Stored::F16, &whole, &mut out, &whole);
+        copy_common(&bytes, StoredDtype::F16, &whole, &mut out, &whole);
         assert_eq!(out, numbers.map(|x| f16::from_f32(x).to_f32()));
         let bytes: Vec<u8> =
             numbers.iter().flat_map(|x| bf16::from_f32(*x).to_le_bytes()).collect();
-        copy_common(&bytes, Stored::Bf16, &whole, &mut out, &whole);
+        copy_common(&bytes, StoredDtype::Bf16, &whole, &mut out, &whole);
         assert_eq!(out, numbers.map(|x| bf16::from_f32(x).to_f32()));
     }
 

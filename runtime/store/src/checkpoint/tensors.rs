@@ -9,23 +9,35 @@ use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
+use bytemuck::NoUninit;
+use half::{bf16, f16};
 use memmap2::Mmap;
 use safetensors::SafeTensors;
 use safetensors::tensor::{Dtype, Metadata, TensorInfo};
 use xxhash_rust::xxh3::{Xxh3, xxh3_128};
 
-use super::tensor_box::{Stored, copy_common};
-use super::{CheckpointError, TensorBox, files};
+use super::tensor_box::copy_common;
+use super::{CheckpointError, StoredDtype, TensorBox, files};
 
 const _: () = assert!(cfg!(target_endian = "little"), "tensors are written in their memory layout");
 
 /// Most bytes of a file besides its tensors: the longest header that is read, and its length.
 pub const MAX_HEADER_BYTES: u64 = 100_000_000 + size_of::<u64>() as u64;
 
-/// Writes a file of f32 tensors, whose names and shapes are known at the start.
+/// The beginning of each header that is written.
+const FIRST_MARK: &str = "{\"__metadata__\":{\"format\":\"pt\"";
+
+/// Key of the writer in the header.
+const WRITER: &str = "writer";
+
+/// Numbers that are narrowed at a time.
+const NARROWED: usize = 1 << 16;
+
+/// Writes a file of tensors of one dtype, whose names and shapes are known at the start.
 pub struct TensorWriter {
     file: BufWriter<File>,
     path: PathBuf,
+    dtype: StoredDtype,
     hash: Box<Xxh3>,
     bytes: u64,
     /// Tensors that are still to be written, last first.
@@ -33,9 +45,12 @@ pub struct TensorWriter {
 }
 
 impl TensorWriter {
-    /// Creates the file and writes the header for `tensors`, which must then be written in this order.
+    /// Creates the file and writes the header for `tensors`, which must then be written in this order. A name of its
+    /// `writer` is added to the header.
     pub fn create<'a>(
         path: &Path,
+        dtype: StoredDtype,
+        writer: Option<&str>,
         tensors: impl IntoIterator<Item = (&'a str, &'a [usize])>,
     ) -> Result<TensorWriter, CheckpointError> {
         let mut infos = Vec::new();
@@ -43,9 +58,9 @@ impl TensorWriter {
         let mut end = 0;
         for (name, shape) in tensors {
             let len: usize = shape.iter().product();
-            let data_offsets = (end, end + len * Stored::F32.bytes());
+            let data_offsets = (end, end + len * dtype.bytes());
             end = data_offsets.1;
-            let info = TensorInfo { dtype: Dtype::F32, shape: shape.to_vec(), data_offsets };
+            let info = TensorInfo { dtype: dtype.in_header(), shape: shape.to_vec(), data_offsets };
             infos.push((name.to_owned(), info));
             expected.push((name.to_owned(), len));
         }
@@ -60,24 +75,57 @@ impl TensorWriter {
         let header =
             Metadata::new(Some(mark), infos).map_err(|error| invalid(error.to_string()))?;
         let mut header = serde_json::to_vec(&header).map_err(|error| invalid(error.to_string()))?;
+        if let Some(writer) = writer {
+            // A map of two marks would have them in a random order.
+            let writer = format!(",\"{WRITER}\":\"{writer}\"");
+            header.splice(FIRST_MARK.len()..FIRST_MARK.len(), writer.into_bytes());
+        }
         header.resize(header.len().next_multiple_of(8), b' ');
         let file = files::change("create", path, || File::create(path))?;
         let file = BufWriter::with_capacity(1 << 18, file);
         let path = path.to_owned();
-        let mut writer = TensorWriter { file, path, hash: Box::default(), bytes: 0, expected };
+        let mut writer =
+            TensorWriter { file, path, dtype, hash: Box::default(), bytes: 0, expected };
         writer.put_bytes(&(header.len() as u64).to_le_bytes())?;
         writer.put_bytes(&header)?;
         Ok(writer)
     }
 
-    /// Writes the next tensor.
+    /// Writes the next tensor, rounded to the dtype.
+    ///
+    /// # Errors
+    /// A file that cannot be written, and a number that is beyond the dtype.
     ///
     /// # Panics
     /// If it is not the next one of [`TensorWriter::create`]: a fault of the calling code.
     pub fn write(&mut self, name: &str, values: &[f32]) -> Result<(), CheckpointError> {
         let next = self.expected.pop();
         assert_eq!(next, Some((name.to_owned(), values.len())), "the next tensor of a file");
-        self.put_bytes(bytemuck::cast_slice(values))
+        match self.dtype {
+            StoredDtype::F32 => self.put_bytes(bytemuck::cast_slice(values)),
+            StoredDtype::F16 => self.put_narrowed(name, values, f16::from_f32, f16::is_finite),
+            StoredDtype::Bf16 => self.put_narrowed(name, values, bf16::from_f32, bf16::is_finite),
+        }
+    }
+
+    fn put_narrowed<T: NoUninit>(
+        &mut self,
+        name: &str,
+        values: &[f32],
+        narrow: fn(f32) -> T,
+        is_finite: fn(T) -> bool,
+    ) -> Result<(), CheckpointError> {
+        for values in values.chunks(NARROWED) {
+            let narrowed: Vec<T> = values.iter().map(|value| narrow(*value)).collect();
+            let mut pairs = values.iter().zip(&narrowed);
+            if let Some((value, _)) = pairs.find(|(value, x)| value.is_finite() && !is_finite(**x))
+            {
+                let reason = format!("has the number {value}, which is beyond {}", self.dtype);
+                return Err(CheckpointError::tensor_error(&self.path, name, reason));
+            }
+            self.put_bytes(bytemuck::cast_slice(&narrowed))?;
+        }
+        Ok(())
     }
 
     /// Syncs the file, and returns its length in bytes and its hash.
@@ -158,6 +206,16 @@ impl TensorFile {
         self.header.info(name).map(|info| info.shape.as_slice())
     }
 
+    /// Returns the dtype of the tensor `name`, if it is one that weights have.
+    pub fn dtype(&self, name: &str) -> Option<StoredDtype> {
+        StoredDtype::of_header(self.header.info(name)?.dtype)
+    }
+
+    /// Returns the name of the writer in the header.
+    pub fn writer(&self) -> Option<&str> {
+        self.header.metadata().as_ref()?.get(WRITER).map(String::as_str)
+    }
+
     /// Returns all numbers of the tensor `name`, which may be of a dtype that weights do not have: whole numbers of a
     /// byte, or truth values.
     pub fn numbers(&self, name: &str) -> Result<Vec<f32>, CheckpointError> {
@@ -197,15 +255,26 @@ impl TensorFile {
         if info.shape != held.shape {
             return Err(fail(format!("has shape {:?}, expected {:?}", info.shape, held.shape)));
         }
-        let stored = match info.dtype {
-            Dtype::F32 => Stored::F32,
-            Dtype::F16 => Stored::F16,
-            Dtype::BF16 => Stored::Bf16,
-            other => {
-                return Err(fail(format!("has dtype {other}; only F32, F16 and BF16 are read")));
-            }
+        let Some(stored) = StoredDtype::of_header(info.dtype) else {
+            let dtype = info.dtype;
+            return Err(fail(format!("has dtype {dtype}; only F32, F16 and BF16 are read")));
         };
         Ok(copy_common(self.bytes_of(name, info)?, stored, held, out, requested))
+    }
+}
+
+impl StoredDtype {
+    fn in_header(self) -> Dtype {
+        match self {
+            StoredDtype::F32 => Dtype::F32,
+            StoredDtype::F16 => Dtype::F16,
+            StoredDtype::Bf16 => Dtype::BF16,
+        }
+    }
+
+    fn of_header(dtype: Dtype) -> Option<StoredDtype> {
+        let all = [StoredDtype::F32, StoredDtype::F16, StoredDtype::Bf16];
+        all.into_iter().find(|stored| stored.in_header() == dtype)
     }
 }
 
@@ -238,7 +307,8 @@ mod tests {
 
     fn write(path: &Path) -> (u64, String) {
         let shapes: [(&str, &[usize]); 3] = [("b", &[2, 2]), ("a", &[]), ("empty", &[0, 3])];
-        let mut writer = TensorWriter::create(path, shapes).unwrap();
+        let mut writer =
+            TensorWriter::create(path, StoredDtype::F32, Some("test"), shapes).unwrap();
         writer.write("b", &[1.0, f32::NAN, -0.0, f32::MIN_POSITIVE / 2.0]).unwrap();
         writer.write("a", &[7.5]).unwrap();
         writer.write("empty", &[]).unwrap();
@@ -252,6 +322,7 @@ mod tests {
         let (bytes, hash) = write(&path);
         let file = TensorFile::open_verified(&path, bytes, &hash).unwrap();
         assert_eq!(bytes, std::fs::metadata(&path).unwrap().len());
+        assert_eq!(file.writer(), Some("test"));
         let mut out = [0.0; 4];
         let whole = TensorBox::whole(&[2, 2]);
         assert_eq!(file.copy_common("b", &whole, &mut out, &whole).unwrap(), 4);
@@ -288,8 +359,32 @@ mod tests {
     }
 
     #[test]
+    fn halves_are_rounded_to_even_and_never_overflow() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("x.safetensors");
+        // Halfway between two numbers of bf16.
+        let halfway = 1.0 + 1.0 / 256.0;
+        let values = [1.0, halfway, f32::INFINITY, -65_504.0];
+        for (dtype, second) in [(StoredDtype::Bf16, 1.0), (StoredDtype::F16, halfway)] {
+            let mut writer = TensorWriter::create(&path, dtype, None, [("x", &[4][..])]).unwrap();
+            writer.write("x", &values).unwrap();
+            writer.finish().unwrap();
+            let file = TensorFile::open(&path).unwrap();
+            assert_eq!(file.dtype("x"), Some(dtype));
+            let last = if dtype == StoredDtype::F16 { -65_504.0 } else { -65_536.0 };
+            assert_eq!(file.numbers("x").unwrap(), [1.0, second, f32::INFINITY, last]);
+        }
+        let mut writer =
+            TensorWriter::create(&path, StoredDtype::F16, None, [("x", &[1][..])]).unwrap();
+        let text = writer.write("x", &[7e4]).unwrap_err().to_string();
+        assert!(text.ends_with("tensor `x` has the number 70000, which is beyond f16"), "{text}");
+    }
+
+    #[test]
     fn full_disk_is_reported_with_the_path() {
-        let mut writer = TensorWriter::create(Path::new("/dev/full"), [("x", &[4][..])]).unwrap();
+        let mut writer =
+            TensorWriter::create(Path::new("/dev/full"), StoredDtype::F32, None, [("x", &[4][..])])
+                .unwrap();
         let written = writer.write("x", &[0.0; 4]).and_then(|()| writer.finish().map(drop));
         let text = written.unwrap_err().to_string();
         assert!(text.contains("cannot write /dev/full: No space left on device"), "{text}");

@@ -138,6 +138,8 @@ fn flags_reach_their_fields() {
         resume_auto: false,
         stop_after: Some(TimeLimit(Duration::from_secs(13_800))),
         export_hf: Some("hf".into()),
+        export_dtype: None,
+        export_shard_size: None,
         metrics: Some("m.jsonl".into()),
         trace: Some("t.json".into()),
         stage_times: Some("s.json".into()),

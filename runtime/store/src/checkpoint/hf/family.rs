@@ -6,7 +6,7 @@ use std::path::Path;
 use serde_json::{Map, Value};
 
 use super::unread_keys::check_unread;
-use super::{DerivedTensor, HfSettings};
+use super::{DerivedTensor, HfSettings, StackedWeights};
 use crate::checkpoint::{CheckpointError, files};
 
 /// The configuration of a model in the Hugging Face format, and the names of tensors in its folders.
@@ -86,16 +86,37 @@ pub struct ConfigFile<C> {
 pub enum TensorRole<'a> {
     /// A tensor of the model, by its usual name.
     Model(Cow<'a, str>),
+    /// Several tensors of the model in one.
+    Stacked(StackedWeights),
     /// One that follows from others. It is compared with them.
     Derived(DerivedTensor),
+}
+
+/// Programs of this library, by the `model_type` of the folders that they take.
+const PROGRAMS: [(&str, &str); 3] =
+    [("llama", "train_llama"), ("gpt2", "train_gpt2"), ("mixtral", "train_mixtral")];
+
+/// Returns the next step for the folder of another family.
+fn other_program(family: &str) -> String {
+    match PROGRAMS.iter().find(|(own, _)| *own == family) {
+        Some((_, program)) => format!("{program} trains it"),
+        None => {
+            let known = PROGRAMS.map(|(own, program)| format!("{own} ({program})")).join(", ");
+            format!(
+                "no program of this library takes it yet: there are {known}, and the page \"Model families\" of the \
+                 book says how to add one"
+            )
+        }
+    }
 }
 
 /// Refuses the folder of another family before its settings are read, since their names differ.
 fn check_family<C: HfConfig>(settings: &HfSettings<'_>) -> Result<(), String> {
     match settings.text("model_type")? {
         Some(found) if found != C::MODEL_TYPE => Err(format!(
-            "model_type is \"{found}\"; only \"{}\" is supported by the model of this program",
-            C::MODEL_TYPE
+            "model_type is \"{found}\", and this program trains a \"{}\"; {}",
+            C::MODEL_TYPE,
+            other_program(found)
         )),
         _ => Ok(()),
     }
@@ -106,7 +127,8 @@ fn refuse_quantized(settings: &HfSettings<'_>) -> Result<(), String> {
     let Some(quantization) = settings.object("quantization_config")? else { return Ok(()) };
     let method = quantization.text("quant_method")?.unwrap_or("by a method that it does not name");
     Err(format!(
-        "quantization_config: the weights are quantized ({method}); save them in bf16 or f32 first"
+        "quantization_config: the weights are quantized ({method}), and quantized weights cannot be trained; use the \
+         folder that they were made from, or save them in bf16 by dequantize() of transformers"
     ))
 }
 
@@ -126,7 +148,7 @@ fn check_architecture<C: HfConfig>(settings: &HfSettings<'_>, config: &C) -> Res
     let other = names.iter().position(|name| !name.starts_with(&family));
     if let (None, Some(other)) = (settings.get("model_type"), other) {
         return Err(format!(
-            "architectures has {}, and there is no model_type; only \"{}\" is supported by the model of this program",
+            "architectures has {}, and there is no model_type; this program trains a \"{}\"",
             found[other],
             C::MODEL_TYPE
         ));

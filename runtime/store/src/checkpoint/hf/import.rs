@@ -1,15 +1,19 @@
 //! Reading the weights of a Hugging Face folder, one file or many.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value};
 
 use super::derived::{DerivedTensor, are_equal};
-use super::{ConfigFile, HfConfig, TensorRole};
+use super::file_names::CONFIG;
+use super::stacked::{StackedPart, StackedWeights};
+use super::stored_names::{common_prefix, names_in_model};
+use super::weight_files::open_weights;
+use super::{ConfigFile, HfConfig, TensorRole, other_content};
 use crate::checkpoint::load::compare_tensors;
 use crate::checkpoint::tensors::TensorFile;
-use crate::checkpoint::{CheckpointError, TensorBox, TensorSource, files};
+use crate::checkpoint::{CheckpointError, StoredDtype, TensorBox, TensorSource};
 
 /// An open folder. Its files are memory-mapped, so only tensors that are read take memory.
 #[derive(Debug)]
@@ -21,6 +25,8 @@ pub struct HfFolder {
     places: HashMap<String, StoredTensor>,
     /// All keys of `config.json`.
     keys: Map<String, Value>,
+    /// The configuration that was read from them, as an export would write it.
+    config: Value,
     warnings: Vec<String>,
 }
 
@@ -31,6 +37,8 @@ struct StoredTensor {
     file: usize,
     /// Name in the file.
     stored: String,
+    /// The part of the stored tensor, if it holds several of the model.
+    part: Option<StackedPart>,
 }
 
 impl HfFolder {
@@ -46,8 +54,12 @@ impl HfFolder {
         accepted: &[String],
     ) -> Result<(C, HfFolder), CheckpointError> {
         if !folder.is_dir() {
-            let reason = files::no_folder_reason(folder).to_owned();
-            return Err(CheckpointError::Settings { path: folder.to_owned(), reason });
+            return Err(CheckpointError::settings(folder, other_content::describe_path(folder)));
+        }
+        if !folder.join(CONFIG).exists()
+            && let Some(reason) = other_content::describe_folder(folder)
+        {
+            return Err(CheckpointError::settings(folder, reason));
         }
         let ConfigFile { mut config, keys, warning } = C::read(folder, accepted)?;
         let (files, stored) = open_weights(folder)?;
@@ -55,7 +67,7 @@ impl HfFolder {
         if layers > stored.len() {
             let held = stored.len();
             let reason = format!("{key} is {layers}, but the weights hold {held} tensors in all");
-            return Err(CheckpointError::settings(&folder.join("config.json"), reason));
+            return Err(CheckpointError::settings(&folder.join(CONFIG), reason));
         }
         let warnings = warning.map(|warning| format!("config.json: {warning}"));
         let mut opened = HfFolder {
@@ -63,14 +75,16 @@ impl HfFolder {
             files,
             places: HashMap::new(),
             keys,
+            config: config.to_json(),
             warnings: warnings.into_iter().collect(),
         };
         let names = names_in_model(stored.keys(), |name| config.is_tensor_name(name));
         let mut derived = Vec::new();
         for (name, (stored, file)) in names.into_iter().zip(stored) {
-            let place = StoredTensor { file, stored };
+            let place = StoredTensor { file, stored, part: None };
             match config.tensor_role(&name) {
                 TensorRole::Model(name) => opened.add(name.into_owned(), place)?,
+                TensorRole::Stacked(weights) => opened.add_stacked(&weights, &place)?,
                 TensorRole::Derived(kind) => derived.push((kind, name, place)),
             }
         }
@@ -90,8 +104,35 @@ impl HfFolder {
         &self.warnings
     }
 
+    /// Returns the dtype of most elements of the weights; f32 if there are none.
+    pub fn dtype(&self) -> StoredDtype {
+        let mut elements =
+            [StoredDtype::F32, StoredDtype::F16, StoredDtype::Bf16].map(|dtype| (dtype, 0));
+        for place in self.places.values() {
+            let (_, file) = &self.files[place.file];
+            let dtype = file.dtype(&place.stored);
+            let of_dtype = elements.iter_mut().find(|(own, _)| Some(*own) == dtype);
+            if let Some((_, elements)) = of_dtype {
+                *elements += self.shape_of(place).iter().product::<usize>();
+            }
+        }
+        elements
+            .into_iter()
+            .rev()
+            .max_by_key(|(_, elements)| *elements)
+            .map_or(StoredDtype::F32, |(dtype, _)| dtype)
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.folder
+    }
+
     pub(super) fn keys(&self) -> &Map<String, Value> {
         &self.keys
+    }
+
+    pub(super) fn config(&self) -> &Value {
+        &self.config
     }
 
     fn add(&mut self, name: String, place: StoredTensor) -> Result<(), CheckpointError> {
@@ -102,6 +143,31 @@ impl HfFolder {
         }
         self.places.insert(name, place);
         Ok(())
+    }
+
+    /// Adds the tensors of the model in one stored tensor.
+    fn add_stacked(
+        &mut self,
+        weights: &StackedWeights,
+        place: &StoredTensor,
+    ) -> Result<(), CheckpointError> {
+        let StoredTensor { file, stored, .. } = place;
+        let (path, content) = &self.files[*file];
+        let parts = weights.parts(content.shape(stored).unwrap_or_default());
+        let parts = parts.map_err(|reason| CheckpointError::tensor_error(path, stored, reason))?;
+        for (name, part) in parts {
+            let place = StoredTensor { file: *file, stored: stored.clone(), part: Some(part) };
+            self.add(name, place)?;
+        }
+        Ok(())
+    }
+
+    /// Returns the shape of a tensor of the model.
+    fn shape_of(&self, place: &StoredTensor) -> Vec<usize> {
+        match &place.part {
+            Some(part) => part.shape().to_vec(),
+            None => self.files[place.file].1.shape(&place.stored).unwrap_or_default().to_vec(),
+        }
     }
 
     /// Adds a stored head that is tied to the tensor `source`: nothing if both are equal. A head that differs is a
@@ -142,7 +208,7 @@ impl HfFolder {
         kind: &DerivedTensor,
         place: &StoredTensor,
     ) -> Result<(), CheckpointError> {
-        let StoredTensor { file, stored } = place;
+        let StoredTensor { file, stored, .. } = place;
         let (path, file) = &self.files[*file];
         let checked = kind.check(file.shape(stored).unwrap_or_default(), &file.numbers(stored)?);
         checked.map_err(|reason| CheckpointError::tensor_error(path, stored, reason))
@@ -165,9 +231,9 @@ impl HfFolder {
             );
             return Err(CheckpointError::settings(&self.folder, reason));
         }
-        let found = self.places.iter().filter_map(|(name, place)| {
-            Some((name.as_str(), self.files[place.file].1.shape(&place.stored)?))
-        });
+        let shapes: Vec<_> =
+            self.places.iter().map(|(name, place)| (name, self.shape_of(place))).collect();
+        let found = shapes.iter().map(|(name, shape)| (name.as_str(), &shape[..]));
         compare_tensors(&self.folder, expected.iter().cloned(), found)?;
         for (name, shape) in expected {
             // Of an empty box only the dtype is checked.
@@ -197,101 +263,12 @@ impl TensorSource for HfFolder {
             return Err(CheckpointError::tensor_error(&self.folder, name, "is missing"));
         };
         let (_, file) = &self.files[place.file];
-        file.copy_common(&place.stored, &TensorBox::whole(shape), out, tensor_box)
-    }
-}
-
-/// Segments of names that wrappers of a module add, such as one that compiles it: anywhere in a name.
-const WRAPPERS: [&str; 3] = ["_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"];
-
-/// Returns the name in the model of each of the `stored` names: without the segments of modules that wrap it or a part
-/// of it, and without a prefix of all of them if each is a name of the model then, by `is_name`.
-fn names_in_model<'a>(
-    stored: impl Iterator<Item = &'a String>,
-    is_name: impl Fn(&str) -> bool,
-) -> Vec<String> {
-    let unwrapped = |name: &String| {
-        let segments: Vec<&str> = name.split('.').filter(|part| !WRAPPERS.contains(part)).collect();
-        segments.join(".")
-    };
-    let mut names: Vec<String> = stored.map(unwrapped).collect();
-    let cut = |names: &mut Vec<String>, len: usize| {
-        names.iter_mut().for_each(|name| drop(name.drain(..len)));
-    };
-    // Of a module for data parallelism.
-    const PARALLEL: &str = "module.";
-    while !names.is_empty() && names.iter().all(|name| name.starts_with(PARALLEL)) {
-        cut(&mut names, PARALLEL.len());
-    }
-    let longest = common_prefix(names.iter().map(String::as_str)).map_or(0, str::len);
-    let ends = names.first().into_iter().flat_map(|name| name[..longest].match_indices('.'));
-    let mut lengths = std::iter::once(0).chain(ends.map(|(dot, _)| dot + 1));
-    let fitting = lengths.find(|len| names.iter().all(|name| is_name(&name[*len..])));
-    cut(&mut names, fitting.unwrap_or(0));
-    names
-}
-
-/// Returns the longest prefix of all `names` that ends in a dot; `None` if there is none.
-fn common_prefix<'a>(mut names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
-    let first = names.next()?;
-    let common = names.fold(first, |common, name| {
-        let len = common.bytes().zip(name.bytes()).take_while(|(a, b)| a == b).count();
-        &common[..common.floor_char_boundary(len)]
-    });
-    common.rfind('.').map(|dot| &common[..=dot])
-}
-
-/// Files with their paths, and the index of the file of every tensor, sorted by name.
-type WeightFiles = (Vec<(PathBuf, TensorFile)>, BTreeMap<String, usize>);
-
-fn open_weights(folder: &Path) -> Result<WeightFiles, CheckpointError> {
-    let single = folder.join("model.safetensors");
-    let index = folder.join("model.safetensors.index.json");
-    let paths = if single.exists() {
-        vec![single]
-    } else if index.exists() {
-        files_of_index(&index)?.into_iter().map(|name| folder.join(name)).collect()
-    } else {
-        let reason = "the folder has neither model.safetensors nor model.safetensors.index.json; weights in other \
-                      formats must be converted to safetensors first";
-        return Err(CheckpointError::settings(folder, reason));
-    };
-    let mut files = Vec::new();
-    let mut file_of = BTreeMap::new();
-    for path in paths {
-        let file = TensorFile::open(&path)?;
-        for name in file.names() {
-            if let Some(first) = file_of.insert(name.clone(), files.len()) {
-                let (first, _): &(PathBuf, TensorFile) = &files[first];
-                let reason = format!("is also in {}", first.display());
-                return Err(CheckpointError::tensor_error(&path, &name, reason));
+        match &place.part {
+            None => file.copy_common(&place.stored, &TensorBox::whole(shape), out, tensor_box),
+            Some(part) => {
+                let held = TensorBox::whole(&part.stored);
+                file.copy_common(&place.stored, &held, out, &part.in_stored(tensor_box))
             }
         }
-        files.push((path, file));
-    }
-    Ok((files, file_of))
-}
-
-/// Returns the distinct file names of an index.
-fn files_of_index(index: &Path) -> Result<Vec<String>, CheckpointError> {
-    #[derive(serde::Deserialize)]
-    struct Index {
-        weight_map: BTreeMap<String, String>,
-    }
-    let parsed: Index = serde_json::from_slice(&files::read_text(index, files::MAX_JSON_BYTES)?)
-        .map_err(|error| CheckpointError::settings(index, format!("not an index: {error}")))?;
-    let mut names: Vec<String> = parsed.weight_map.into_values().collect();
-    names.sort();
-    names.dedup();
-    if names.is_empty() {
-        return Err(CheckpointError::settings(index, "the weight_map is empty"));
-    }
-    // A path to another folder is not allowed in an index.
-    match names.iter().find(|name| Path::new(name).file_name() != Some(name.as_ref())) {
-        Some(name) => {
-            let reason = format!("`{name}` is not the name of a file of this folder");
-            Err(CheckpointError::settings(index, reason))
-        }
-        None => Ok(names),
     }
 }

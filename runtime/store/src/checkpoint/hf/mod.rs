@@ -1,13 +1,19 @@
 //! Hugging Face folders: import and export of `config.json` and safetensors.
 
 mod derived;
+mod earlier_model;
 mod export;
 mod family;
+pub(crate) mod file_names;
 mod format;
 mod import;
+mod other_content;
 mod settings;
 mod side_files;
+mod stacked;
+mod stored_names;
 mod unread_keys;
+pub(crate) mod weight_files;
 
 pub use derived::DerivedTensor;
 pub use export::{ExportLock, HfExport};
@@ -16,3 +22,4 @@ pub use format::HfFormat;
 pub use import::HfFolder;
 pub use settings::HfSettings;
 pub use side_files::SideFiles;
+pub use stacked::StackedWeights;

@@ -2,15 +2,20 @@
 
 use std::path::Path;
 
+use serde_json::{Map, Value, json};
+
 use crate::checkpoint::{CheckpointError, files, lock, names};
 
 /// The file that the library `tokenizers` reads.
 const TOKENIZER: &str = "tokenizer.json";
 
+/// The class of a tokenizer for `transformers`, and its special tokens.
+const TOKENIZER_CONFIG: &str = "tokenizer_config.json";
+
 /// Files of tokenizers of all kinds.
-const TOKENIZER_FILES: [&str; 16] = [
+const TOKENIZER_FILES: [&str; 17] = [
     TOKENIZER,
-    "tokenizer_config.json",
+    TOKENIZER_CONFIG,
     "special_tokens_map.json",
     "added_tokens.json",
     "vocab.json",
@@ -25,6 +30,7 @@ const TOKENIZER_FILES: [&str; 16] = [
     "tekken.json",
     "tiktoken.model",
     "chat_template.jinja",
+    "chat_template.json",
 ];
 
 /// Most bytes of a file.
@@ -42,7 +48,8 @@ pub struct SideFiles {
 
 impl SideFiles {
     /// Reads the files of `folder`, if there is one, so that an export of its model is usable by itself. A `tokenizer`
-    /// of another file replaces the folder's; `bytes` leaves it out.
+    /// of another file replaces the folder's, with the files beside it if it is a `tokenizer.json`; `bytes` leaves it
+    /// out.
     ///
     /// # Errors
     /// A file that cannot be read, or that stands for one that was not fetched.
@@ -50,45 +57,90 @@ impl SideFiles {
         folder: Option<&Path>,
         tokenizer: Option<&Path>,
     ) -> Result<SideFiles, CheckpointError> {
-        let own = folder.map_or(Vec::new(), SideFiles::tokenizer_names);
-        let (mut names, mut files) = (Vec::new(), Vec::new());
-        match tokenizer {
-            None => names = own,
+        let mut side_files = SideFiles::default();
+        let from = match tokenizer {
+            None => folder,
             // A pipe can be read only once, by the tokenizer.
-            Some(path) if path == Path::new("bytes") || !path.is_file() => {}
+            Some(path) if path == Path::new("bytes") || !path.is_file() => None,
             Some(path) => {
                 let content = files::read(path, MAX_BYTES)?;
                 let is_own = |folder: &Path| {
                     files::read(&folder.join(TOKENIZER), MAX_BYTES).is_ok_and(|own| own == content)
                 };
                 if folder.is_some_and(is_own) {
-                    names = own;
+                    folder
                 } else {
-                    files.push((TOKENIZER.to_owned(), content));
+                    side_files.files.push((TOKENIZER.to_owned(), content));
+                    path.parent().filter(|_| path.ends_with(TOKENIZER))
                 }
+            }
+        };
+        if let Some(folder) = from {
+            // The parent of a bare name is the empty path.
+            let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+            for name in SideFiles::tokenizer_names(folder) {
+                side_files.add(folder, name)?;
             }
         }
         if let Some(folder) = folder {
-            names.push(GENERATION.to_owned());
-            for name in names.into_iter().filter(|name| folder.join(name).is_file()) {
-                let content = files::read(&folder.join(&name), MAX_BYTES)?;
-                files.push((name, content));
-            }
+            side_files.add(folder, GENERATION.to_owned())?;
         }
-        Ok(SideFiles { files })
+        Ok(side_files)
+    }
+
+    /// Adds a file of `folder`, if it is there and not added.
+    fn add(&mut self, folder: &Path, name: String) -> Result<(), CheckpointError> {
+        let path = folder.join(&name);
+        if path.is_file() && self.content(&name).is_none() {
+            self.files.push((name, files::read(&path, MAX_BYTES)?));
+        }
+        Ok(())
+    }
+
+    /// Adds files that `transformers` needs to use the model of `config` as it was trained, if they are missing: the
+    /// class of its tokenizer, which would be that of the family's first models otherwise, and the defaults of
+    /// generation.
+    pub(super) fn completed(mut self, config: &Value) -> SideFiles {
+        let special = ["bos", "eos", "pad"].map(|name| {
+            let id = config.get(format!("{name}_token_id")).cloned();
+            (name, id.filter(|id| !id.is_null()))
+        });
+        let known = special.iter().filter_map(|(name, id)| Some((*name, id.clone()?)));
+        if let Some(tokenizer) = self.content(TOKENIZER)
+            && self.content(TOKENIZER_CONFIG).is_none()
+        {
+            let tokens = known.clone().filter_map(|(name, id)| {
+                Some((format!("{name}_token"), added_token(tokenizer, &id)?))
+            });
+            let class = ("tokenizer_class".to_owned(), json!("PreTrainedTokenizerFast"));
+            let keys = tokens.chain([class]).collect();
+            self.push_json(TOKENIZER_CONFIG, keys);
+        }
+        if self.content(GENERATION).is_none() {
+            let ids = known.map(|(name, id)| (format!("{name}_token_id"), id));
+            let follows = ("_from_model_config".to_owned(), json!(true));
+            self.push_json(GENERATION, ids.chain([follows]).collect());
+        }
+        self
+    }
+
+    fn content(&self, name: &str) -> Option<&[u8]> {
+        let (_, content) = self.files.iter().find(|(own, _)| own == name)?;
+        Some(content)
+    }
+
+    fn push_json(&mut self, name: &str, keys: Map<String, Value>) {
+        let text = format!("{:#}\n", Value::Object(keys));
+        self.files.push((name.to_owned(), text.into_bytes()));
     }
 
     /// Returns true for a name under which exports write a file, or have written one.
     pub fn is_name_of_export(name: &str) -> bool {
         let own = ["config.json", GENERATION, lock::EXPORT];
         own.contains(&name)
-            || SideFiles::is_tokenizer_name(name)
+            || SideFiles::is_tokenizer(name)
             || [".safetensors", ".safetensors.index.json"].iter().any(|end| name.ends_with(end))
             || name.starts_with(names::TEMPORARY)
-    }
-
-    fn is_tokenizer_name(name: &str) -> bool {
-        TOKENIZER_FILES.contains(&name) || name.ends_with(".tiktoken")
     }
 
     /// Returns the names of such files in `folder`.
@@ -100,10 +152,26 @@ impl SideFiles {
 
     /// Returns the names of the tokenizer files in `folder`.
     pub fn tokenizer_names(folder: &Path) -> Vec<String> {
-        let found = files::file_names(folder).unwrap_or_default();
-        let mut names: Vec<String> =
-            found.into_iter().filter(|name| SideFiles::is_tokenizer_name(name)).collect();
+        let mut names = files::file_names(folder).unwrap_or_default();
+        names.retain(|name| SideFiles::is_tokenizer(name));
         names.sort();
         names
     }
+
+    /// Returns true for the name of a file of a tokenizer.
+    pub fn is_tokenizer(name: &str) -> bool {
+        TOKENIZER_FILES.contains(&name) || name.ends_with(".tiktoken") && !name.contains('/')
+    }
+
+    /// Returns true for the name of a file that an export copies.
+    pub fn is_side_file(name: &str) -> bool {
+        name == GENERATION || SideFiles::is_tokenizer(name)
+    }
+}
+
+/// Returns the text of the added token `id` of a `tokenizer.json`, if it has one.
+fn added_token(tokenizer: &[u8], id: &Value) -> Option<Value> {
+    let tokenizer: Value = serde_json::from_slice(tokenizer).ok()?;
+    let mut added = tokenizer["added_tokens"].as_array()?.iter();
+    Some(added.find(|token| token["id"] == *id)?["content"].clone())
 }

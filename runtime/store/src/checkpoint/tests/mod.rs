@@ -1,5 +1,6 @@
 //! Saving and loading together.
 
+mod exports;
 mod failures;
 mod loading;
 
