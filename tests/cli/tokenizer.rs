@@ -37,7 +37,7 @@ fn the_byte_tokenizer_can_be_selected() {
 
 #[cfg(feature = "tokenizers")]
 mod with_files {
-    use meshwright::data::{DocumentDelimiters, Encoding, Tokenizer, tokenize_files};
+    use meshwright::data::{Encoding, TextDocuments, Tokenizer, tokenize_files};
 
     use super::test_tokenizer::{tokenizer_json, write};
     use super::*;
@@ -56,7 +56,7 @@ mod with_files {
         let workspace = workspace();
         let tokenizer = Tokenizer::open(&workspace.path("tokenizer.json")).unwrap();
         let (inputs, output) = ([workspace.path("text.txt")], workspace.path("text.bin"));
-        let documents = DocumentDelimiters::default();
+        let documents = TextDocuments::default();
         let width = Encoding::U16;
         tokenize_files(&tokenizer, &inputs, &documents, &output, width, &mut |_| ()).unwrap();
 

@@ -17,6 +17,7 @@ use super::explain::explain_step;
 use super::machine::{Machine, open_machine, suggested_ranks};
 use super::plan::{
     Plan, PreparedOutputs, check_auto_ranks, open_model, open_resumed, take_saved_settings,
+    with_vocab_of_data,
 };
 use super::preflight::compare_with_one_rank;
 use super::report::output_lines;
@@ -76,6 +77,7 @@ impl<M: LanguageModel> Trainer<M> {
     /// As [`new`](Self::new), and the reasons against each mesh if none fits.
     pub fn with_settings(settings: RunSettings) -> Result<Trainer<M>> {
         let (settings, resumed) = take_saved_settings::<M::Config>(settings)?;
+        let settings = with_vocab_of_data(settings)?;
         // A preflight refuses the choice of a mesh.
         let (Some(MeshSetting::Auto(ranks)), None) = (settings.mesh, settings.preflight) else {
             let config = settings.resolve()?.for_preflight();

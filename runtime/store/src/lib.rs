@@ -9,7 +9,6 @@ pub mod state_dict;
 #[doc(hidden)]
 pub mod __internal {
     pub use crate::data::lfs::{IS_LFS_POINTER, is_lfs_pointer};
-    pub use crate::data::tokens::open_data;
     pub use crate::state_dict::snapshot::StateSnapshot;
     pub use crate::state_dict::training_state::{
         TrainingState, TrainingStateMut, load_checkpoint, saved_elements, state_kinds_in,

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use crate::backend::Bytes;
-use crate::data::Order;
+use crate::data::{Encoding, Order};
 use crate::mesh::{AxisOrder, MeshError, MeshShape};
 use crate::nn::{ContextStyle, RecomputeOverride};
 use crate::pipeline::StageCut;
@@ -146,6 +146,8 @@ pub struct Fraction;
 pub struct Pair;
 /// The name of an optimizer, which may be one that the program registers.
 pub struct OptimizerName;
+/// A key of an object.
+pub struct Key;
 /// Keys separated by commas.
 pub struct KeyList;
 /// Weight of the load-balancing loss; 0 for `none`.
@@ -188,6 +190,9 @@ setting_types! {
     StageCut: StageCut, Text, parsed;
     RecomputeOverride: RecomputeOverride, Text, parsed;
     ContextStyle: ContextStyle, Text, parsed;
+    Key: String, Text, |text| {
+        if text.is_empty() { Err("needs a key, but the value is empty".into()) } else { Ok(text.to_owned()) }
+    };
     KeyList: Vec<String>, Text, |text| {
         let keys: Vec<String> = text.split(',').map(|key| key.trim().to_owned()).collect();
         if keys.iter().any(String::is_empty) {
@@ -221,6 +226,7 @@ words! {
     DeviceChoice { "cpu" => DeviceChoice::Cpu, "cuda" => DeviceChoice::Cuda }
     Checks { "off" => Checks::Off, "first" => Checks::FirstStep, "every" => Checks::EveryStep }
     Precision { "f32" => Precision::F32, "bf16" => Precision::Bf16 }
+    Encoding { "u16" => Encoding::U16, "u32" => Encoding::U32 }
     Order { "sequential" => Order::Sequential, "shuffled" => Order::Shuffled }
     Decay { "constant" => Decay::Constant, "cosine" => Decay::Cosine, "wsd" => Decay::Wsd }
 }
