@@ -119,7 +119,7 @@ fn tokenize_by_flags(matches: &ArgMatches) -> Result<String, TokenizeError> {
         Some(_) => Encoding::U32,
         None => Encoding::for_file(&output, tokenizer.vocab()),
     };
-    let token = |flag| {
+    let token = |flag: &'static str| {
         let name = text(&flag[2..]).filter(|name| !name.is_empty());
         name.map(|name| tokenizer.token_id(flag, name)).transpose()
     };

@@ -94,7 +94,7 @@ pub mod tests {
             assert_eq!(ids_of("a.bin", &array(descr, "(3,)", &data), 100), expected, "{descr}");
         }
         let mut later = array("<u2", "(1,)", &[7, 0]);
-        (later[6], later[8..10]) = (3, later[8..10].into());
+        later[6] = 3;
         later.splice(10..10, [0, 0]);
         assert_eq!(ids_of("a.npy", &later, 100), Ok(vec![7]));
     }
