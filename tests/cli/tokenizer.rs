@@ -247,12 +247,15 @@ mod with_files {
     fn mismatched_tokenizers_are_refused_before_training() {
         let workspace = workspace();
         let error = |line: &str| workspace.run(&format!("{SMALL} {line}")).error().to_owned();
-        let found = error("--tokenizer tokenizer.json");
+        let found = error("--tokenizer tokenizer.json --vocab 256");
         assert_contains(
             &found,
             "tokenizer.json has token ids up to 264, but the vocabulary of the model is 256",
         );
         assert_contains(&found, "a new model needs --vocab 265");
+        // Which it has by default.
+        let finished = workspace.run(&format!("{SMALL} --tokenizer tokenizer.json --steps 1"));
+        assert_contains(&finished.stdout, "vocabulary 265");
         workspace.write("bad.json", b"{\"model\": 3}");
         assert_contains(&error("--tokenizer bad.json"), "--tokenizer: bad.json cannot be used: ");
         workspace.write("text.txt", b"abc\xff\xfe");

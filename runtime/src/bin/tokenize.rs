@@ -93,8 +93,8 @@ fn command() -> Command {
                 .help("Put this token before each document, such as <|begin_of_text|>"),
         )
         .arg(flag("eos").visible_alias("append-eos").value_name("TOKEN").help(
-            "Put this token after each document, such as <|endoftext|>; \"\" puts none [default: none for text; for JSONL \
-             and Parquet the token that the tokenizer ends texts with, or a line break]",
+            "Put this token after each document, such as <|endoftext|>; \"\" puts none [default: none for text; for \
+             JSONL and Parquet the token that the tokenizer ends texts with, or a line break]",
         ))
         .arg(
             flag("text-key")
@@ -103,8 +103,8 @@ fn command() -> Command {
                 .help("Key of the text in JSONL, and its column in Parquet"),
         )
         .arg(flag("separator").value_name("TEXT").help(
-            "Separator between documents of plain text, part of neither; \\n is a line break, \\t a tab [default: none, each \
-             file is one document]",
+            "Separator between documents of plain text, part of neither; \\n is a line break, \\t a tab [default: \
+             none, each file is one document]",
         ))
 }
 

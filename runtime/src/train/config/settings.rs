@@ -118,13 +118,13 @@ settings! {
         z_loss: Option<Number>, "X", at "/z-loss" Warn => z_loss;
     }
     group DATA {
-        "Text, JSONL or Parquet, also in gzip or zstd, or token ids: raw (.bin), .npy, of llm.c or Megatron; the content \
-         decides [default: the project's own book]"
+        "Text, JSONL or Parquet, also in gzip or zstd, or token ids: raw (.bin), .npy, of llm.c or Megatron; the \
+         content decides [default: the project's own book]"
         data: Option<PathBuf>, "FILE", at "/data" Free => data;
         "Key of the text in JSONL, and its column in Parquet [default: text]"
         text_key: Option<Key>, "KEY", at "/text-key" Free => text_key;
-        "Width of raw token ids: u16 or u32 [default: that of their record or name, or the only one that the vocabulary \
-         and the ids allow]"
+        "Width of raw token ids: u16 or u32 [default: that of their record or name, or the only one that the \
+         vocabulary and the ids allow]"
         token_dtype: Option<Encoding>, "DTYPE", at "/token-dtype" Free => token_dtype;
         "Tokenize text with a Hugging Face tokenizer.json [default: byte by byte]"
         tokenizer: Option<PathBuf>, "FILE.json", at "/tokenizer" Free => tokenizer;

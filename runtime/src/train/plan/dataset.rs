@@ -111,8 +111,8 @@ fn refuse_bytes(folder: &Path) -> Error {
 }
 
 /// Returns the tokenizer that decodes the ids of the file at `path`: the one that is given, that of the `--init-from`
-/// folder, or the one that is recorded beside the file. A program without support for tokenizer files ignores those that
-/// are not given rather than refusing to train.
+/// folder, or the one that is recorded beside the file. A program without support for tokenizer files ignores those
+/// that are not given rather than refusing to train.
 fn choose_decoder(config: &Config, path: &Path, file: &TokenFile) -> Result<Option<Tokenizer>> {
     let recorded = file.tokenizer();
     let differs = |tokenizer: &Tokenizer| {

@@ -107,7 +107,7 @@ pub enum DataError {
     /// No document ends in the data.
     #[error(
         "--documents: token {end} does not occur in the first {searched} tokens of {name}, so no document ends there; \
-         give the token that ends documents (`tokenize --append-eos` writes one), or leave --documents out"
+         give the token that ends documents (`tokenize --eos` writes one), or leave --documents out"
     )]
     NoDocuments {
         /// The file.

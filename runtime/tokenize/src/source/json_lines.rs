@@ -7,7 +7,10 @@ use serde::de::{Deserializer, Error, IgnoredAny, MapAccess, Visitor};
 
 use meshwright_store::data::FileProblem;
 
-use super::{MAX_HELD, Record, Records, TokenizeError, read_error};
+use super::{Record, Records, TokenizeError, read_error};
+
+/// Most bytes of a line, which is held in memory.
+const MAX_LINE: u64 = 256 << 20;
 
 /// Most keys that a message names.
 const MAX_NAMED: usize = 8;
@@ -31,11 +34,11 @@ impl JsonLines {
     fn next_line(&mut self) -> Result<Option<&[u8]>, TokenizeError> {
         self.line.clear();
         self.number += 1;
-        let mut limited = self.reader.by_ref().take(MAX_HELD + 1);
+        let mut limited = self.reader.by_ref().take(MAX_LINE + 1);
         let read = limited.read_until(b'\n', &mut self.line);
         let read = read.map_err(|source| read_error(&self.name, source))?;
-        if self.line.len() as u64 > MAX_HELD {
-            let mebibytes = MAX_HELD >> 20;
+        if self.line.len() as u64 > MAX_LINE {
+            let mebibytes = MAX_LINE >> 20;
             return Err(self.problem(format!(
                 "the line is longer than {mebibytes} MiB; split the document into several lines"
             )));

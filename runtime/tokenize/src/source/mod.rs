@@ -19,9 +19,6 @@ use super::pieces::{Piece, Pieces, TextDocuments};
 use json_lines::JsonLines;
 use parquet::ParquetColumn;
 
-/// Most bytes of a JSON line, and of a compressed Parquet file, which is held in memory.
-const MAX_HELD: u64 = 1 << 30;
-
 /// A document of a file of records.
 struct Record {
     text: String,

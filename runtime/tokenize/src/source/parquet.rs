@@ -15,7 +15,10 @@ use parquet::schema::types::ColumnDescriptor;
 
 use meshwright_store::data::DataInput;
 
-use super::{Consumed, MAX_HELD, Record, Records, TokenizeError, problem, read_error};
+use super::{Consumed, Record, Records, TokenizeError, problem, read_error};
+
+/// Most bytes of a file that is compressed as a whole, or a pipe: it is held in memory.
+const MAX_HELD: u64 = 1 << 30;
 
 /// Rows that are read together.
 const ROWS: usize = 256;

@@ -138,3 +138,34 @@ pub(super) fn has_extension(path: &Path, extensions: &[&str]) -> bool {
     let own = path.extension().and_then(|extension| extension.to_str());
     own.is_some_and(|own| extensions.iter().any(|other| own.eq_ignore_ascii_case(other)))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn content_decides_before_the_name() {
+        let is_of = |name: &str, head: &[u8], dtype: Option<Encoding>| {
+            DataFormat::recognize(Path::new(name), head, dtype).map_err(|error| error.to_string())
+        };
+        let line = b"{\"text\": \"a\"}\n";
+        for (name, head, dtype, expected) in [
+            ("a.bin", &b"\x93NUMPY"[..], None, DataFormat::Npy),
+            ("a.txt", b"PAR1", None, DataFormat::Parquet),
+            ("a.bin", b"\x1f\x8b\x08\0", None, DataFormat::Gzip),
+            ("a", b"\x53\x2a\x4d\x18\x01\0\0\0", None, DataFormat::Zstd),
+            ("a.txt", b"\x88\xd8\x34\x01", None, DataFormat::LlmC),
+            ("a.txt", line, None, DataFormat::JsonLines),
+            ("a.JSONL", b"prose", None, DataFormat::JsonLines),
+            ("a.npy", b"prose", None, DataFormat::Text),
+            ("a.BIN", b"\x01\0", None, DataFormat::RawTokens),
+            // Ids that begin like an image, and ids by a setting.
+            ("a.bin", b"BM\0\0", None, DataFormat::RawTokens),
+            ("a.ds", b"\xff\xfe\0\x01", Some(Encoding::U16), DataFormat::RawTokens),
+        ] {
+            assert_eq!(is_of(name, head, dtype), Ok(expected), "{name}");
+        }
+        let text = is_of("a.jsonl.gz", b"\x1f\x8b\x08\0", Some(Encoding::U16)).unwrap_err();
+        assert!(text.starts_with("a.jsonl.gz: it is text, and --token-dtype"), "{text}");
+    }
+}

@@ -69,7 +69,8 @@ pub fn layout(index: &Path, bytes: &[u8]) -> Result<TokenLayout, DataError> {
         let pointer = i64::from_le_bytes(reader.read().map_err(io)?);
         if pointer != (start * encoding.width()) as i64 {
             return Err(problem(format!(
-                "a sequence begins at byte {pointer} rather than {}, after the one before it; preprocess the data again",
+                "a sequence begins at byte {pointer} rather than {}, after the one before it; preprocess the data \
+                 again",
                 start * encoding.width()
             )));
         }
