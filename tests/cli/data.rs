@@ -91,14 +91,14 @@ fn formats_are_the_same_data() {
     let (_, finished) = run("texts.jsonl", "--steps 2 --documents 256 --pack --save run");
     assert_contains(&finished.stderr, "5 documents of ");
     assert_contains(&finished.stderr, "with token 256 (");
-    let (rest, _) = run("llm_c_gpt2.bin", "--steps 4 --documents 256 --pack --resume run/latest");
-    assert_eq!(rest, losses[2..]);
+    let (all, _) = run("llm_c_gpt2.bin", "--steps 4 --documents 256 --pack --resume run/latest");
+    assert_eq!(all, losses);
     // Without a token that ends documents, a line break follows each.
     let (_, finished) = run("members.jsonl.gz", "--steps 1");
     assert_contains(&finished.stderr, "with token 10 (\"\\n\") after each");
     // The index separates documents that have no end token.
     let (_, finished) = run("megatron.idx", "--steps 1 --documents 256 --pack");
-    assert_contains(&finished.stdout, "5 documents packed into ");
+    assert_contains(&finished.stderr, "5 documents packed into ");
 }
 
 /// A record beside the ids replaces flags.
@@ -114,7 +114,7 @@ fn a_token_file_brings_its_vocabulary_and_decoder() {
         SMALL.replace("text.txt", "ids.bin").replace("--sample-tokens 0", "--sample-tokens 4");
     let finished = workspace.run(&format!("{line} --steps 1"));
     assert_eq!(finished.code, Some(0), "{}", finished.stderr);
-    assert_contains(&finished.stdout, "vocabulary 256");
+    assert_contains(&finished.stderr, "vocabulary 256");
     assert_contains(&finished.stdout, "--- prompt ---\none\ntwo");
     let error = |flags: &str| workspace.run(&format!("{line} {flags}")).error().to_owned();
     assert_contains(

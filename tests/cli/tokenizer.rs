@@ -255,7 +255,7 @@ mod with_files {
         assert_contains(&found, "a new model needs --vocab 265");
         // Which it has by default.
         let finished = workspace.run(&format!("{SMALL} --tokenizer tokenizer.json --steps 1"));
-        assert_contains(&finished.stdout, "vocabulary 265");
+        assert_contains(&finished.stderr, "vocabulary 265");
         workspace.write("bad.json", b"{\"model\": 3}");
         assert_contains(&error("--tokenizer bad.json"), "--tokenizer: bad.json cannot be used: ");
         workspace.write("text.txt", b"abc\xff\xfe");

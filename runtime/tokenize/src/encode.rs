@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use rayon::prelude::*;
 
-use meshwright_store::data::{DataError, DataInput, Ids, TokenFile};
+use meshwright_store::data::{DataError, DataInput, FileProblem, Ids, TokenFile};
 
 use super::pieces::{Piece, TextDocuments};
 use super::source::TextSource;
@@ -47,6 +47,10 @@ pub fn tokenize_input(
             }
             Ok(())
         })?;
+    if encoded.bytes == 0 && encoded.record_end.is_some() {
+        let problem = "none of its documents has text".to_owned();
+        return Err(TokenizeError::File(FileProblem { name, problem }));
+    }
     if tokens.bytes().is_empty() && encoded.bytes > 0 {
         return Err(TokenizeError::without_tokens(tokenizer.name(), name, encoded.bytes));
     }

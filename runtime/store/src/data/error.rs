@@ -163,7 +163,7 @@ pub enum DataError {
         width * 8,
         width * 16,
         if *width == 2 {
-            "give --token-dtype u32, or name it .u32.bin"
+            "name it .u32.bin, or give --token-dtype u32"
         } else {
             "write them as u16 or u32, such as by numpy's astype(\"uint32\")"
         }

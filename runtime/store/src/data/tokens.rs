@@ -342,11 +342,7 @@ mod tests {
         for (name, bytes, expected) in [
             ("a.bin", u32s(&wide), "as u32, so they are probably u64; write them as u16 or u32"),
             ("b.u32.bin", u32s(&wide), "as u32, so they are probably u64"),
-            (
-                "c.u16.bin",
-                u32s(&ids),
-                "as u16, so they are probably u32; give --token-dtype u32, or",
-            ),
+            ("c.u16.bin", u32s(&ids), "as u16, so they are probably u32; name it .u32.bin, or"),
         ] {
             let text = open(name, &bytes).unwrap_err().to_string();
             assert!(text.contains(name) && text.contains(expected), "{text}");

@@ -160,6 +160,11 @@ fn find_column(file: &dyn FileReader, key: &str) -> Result<usize, String> {
     let columns = schema.columns();
     let name = |column: &ColumnDescriptor| column.path().string();
     let Some(index) = columns.iter().position(|column| name(column) == key) else {
+        if columns.iter().any(|column| name(column).starts_with(&format!("{key}."))) {
+            return Err(format!(
+                "the column `{key}` holds lists or structures, not strings; name the column of the text by --text-key"
+            ));
+        }
         let names: Vec<String> = columns.iter().map(|column| name(column)).collect();
         return Err(format!(
             "it has no column `{key}`; its columns are {}; name the one with the text by --text-key",
@@ -186,8 +191,10 @@ fn find_column(file: &dyn FileReader, key: &str) -> Result<usize, String> {
 }
 
 fn damaged(error: &ParquetError) -> String {
+    let error = error.to_string();
+    let reason = error.split_once("error: ").map_or(error.as_str(), |(_, reason)| reason);
     format!(
-        "it cannot be read as Parquet ({error}); it is truncated or damaged, or has an unusual codec: get the file \
+        "it cannot be read as Parquet ({reason}); it is truncated or damaged, or has an unusual codec: get the file \
              again, or write it by snappy, zstd or gzip"
     )
 }

@@ -58,7 +58,8 @@ impl TextSample {
         Err(if zeros > 0 {
             format!(
                 "it is binary, as {zeros} of {bytes} bytes that were looked at are 0; if it holds raw token ids, give \
-                 --token-dtype u16 or u32; if it is text, remove these bytes: tr -d '\\000' < {}",
+                 --token-dtype u16 or u32; if it is text, convert it (iconv -f UTF-16 -t UTF-8 {0}), or remove these bytes \
+                 (tr -d '\\000' < {0})",
                 path.display()
             )
         } else {

@@ -94,7 +94,9 @@ const STRONG: &[RefusedKind] = &[
         b"\x8a\xd8\x34\x01",
         "an evaluation file of llm.c, which is no plain text; give a training file",
     ),
-    kind(0, b"\xc6\xd7\x34\x01", "weights of llm.c; give text or token ids"),
+    kind(0, b"\xc6\xd7\x34\x01", "a file of weights of llm.c; give text or token ids"),
+    kind(0, b"(lp0\n", PICKLE),
+    kind(0, b"(dp0\n", PICKLE),
 ];
 
 /// Kinds with few first bytes, which token ids may begin with: looked for if neither name nor flag states ids.
@@ -131,8 +133,14 @@ const NAMED: &[(&str, &str)] = &[
     ("pt", PICKLE),
     ("pkl", PICKLE),
     ("arrow", ARROW),
+    ("parquet", DAMAGED),
+    ("npy", DAMAGED),
+    ("gz", DAMAGED),
+    ("zst", DAMAGED),
+    ("xz", DAMAGED),
 ];
 
+const DAMAGED: &str = "damaged, as it does not begin like a file of its name; get the file again";
 const TF_RECORD: &str =
     "a TFRecord file; write its examples in Python (tensorflow or tfrecord) as JSONL or ids";
 

@@ -63,7 +63,7 @@ fn encoding_of(descr: &str) -> Result<Encoding, String> {
         "<i4" => Ok(Encoding::I32),
         "<i8" => Ok(Encoding::I64),
         _ if name.starts_with('>') => Err(format!("its numbers ({name}) are big-endian; {fix}")),
-        _ => Err(format!("its numbers ({name}) are no token ids, which are whole; {fix}")),
+        _ => Err(format!("its numbers ({name}) are not read as token ids; {fix}")),
     }
 }
 
@@ -114,7 +114,7 @@ pub mod tests {
     #[test]
     fn other_arrays_are_refused() {
         for (bytes, part) in [
-            (array("<f4", "(1,)", &[0; 4]), "its numbers (<f4) are no token ids"),
+            (array("<f4", "(1,)", &[0; 4]), "its numbers (<f4) are not read as token ids"),
             (array(">u2", "(1,)", &[0; 2]), "(>u2) are big-endian"),
             (array("<u2", "(2, 1)", &[0; 4]), "of 2 dims, (2, 1); write its ids as one dim"),
             (array("<u2", "()", &[0; 2]), "of 0 dims"),
