@@ -121,6 +121,11 @@ fn a_token_file_brings_its_vocabulary_and_decoder() {
         &error("--token-dtype u16"),
         "--data: ids.bin: its record states u32 ids, and --token-dtype u16; leave --token-dtype out",
     );
+    assert_contains(
+        &error("--vocab 100"),
+        "--data: ids.bin has token id 111 at position 0, beyond the vocabulary of 100; the file was made by bytes: a \
+         new model needs a --vocab of its size",
+    );
     let record = String::from_utf8(workspace.read("ids.bin.json")).unwrap();
     workspace.write("ids.bin.json", record.replace("\"tokens\": ", "\"tokens\": 1").as_bytes());
     assert_contains(&error(""), "tokens, but its record ids.bin.json states 1");

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::Encoding;
+use super::{Encoding, TokenizerRecord};
 
 /// A file that is not data of the expected form, with the next step.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -142,8 +142,14 @@ pub enum DataError {
     /// A token beyond the vocabulary.
     #[error(
         "--data: {name} has token id {id} at position {position}, beyond the vocabulary of {vocab}; the file was made \
-         by another tokenizer, or has another width than the {} it was read as",
-        encoding.dtype()
+         by {}",
+        match made_by {
+            Some(tokenizer) => format!("{tokenizer}: a new model needs a --vocab of its size, another one its tokens"),
+            None => format!(
+                "another tokenizer, or has another width than the {} it was read as",
+                encoding.dtype()
+            ),
+        }
     )]
     UnknownToken {
         /// The file.
@@ -156,6 +162,8 @@ pub enum DataError {
         vocab: usize,
         /// The encoding that it was read by.
         encoding: Encoding,
+        /// The tokenizer that has made the tokens, if it is known.
+        made_by: Option<TokenizerRecord>,
     },
     /// A token file whose ids are twice as wide as they were read.
     #[error(

@@ -243,7 +243,8 @@ impl TokenFile {
     fn unknown_token(&self, position: usize) -> DataError {
         let (name, vocab, encoding) = (self.name.clone(), self.vocab, self.encoding);
         let id = encoding.number(&self.bytes()[position * encoding.width()..]);
-        DataError::UnknownToken { name, id, position, vocab, encoding }
+        let made_by = self.tokenizer.clone().filter(|_| encoding != Encoding::Bytes);
+        DataError::UnknownToken { name, id, position, vocab, encoding, made_by }
     }
 }
 
