@@ -22,6 +22,7 @@ mod sampler;
 mod token_layout;
 mod tokenizer_record;
 mod tokens;
+mod tokens_record;
 
 pub use batch::{Batch, MicroBatch, micro_batch_rows, rows_of_rank};
 pub use check::{BatchHash, RankBatch, check_batches};
@@ -37,7 +38,8 @@ pub use permutation::Permutation;
 pub use position::DataPosition;
 pub use prefetch::Prefetch;
 pub use sampler::{Order, SamplePosition, Sampler};
-pub use tokenizer_record::{TokenizerRecord, TokensRecord};
+pub use tokenizer_record::TokenizerRecord;
 pub use tokens::TokenFile;
+pub use tokens_record::TokensRecord;
 
 pub(crate) use lfs::{IS_LFS_POINTER, is_lfs_pointer};

@@ -16,10 +16,13 @@ impl ParquetColumn {
         path: &Path,
         _: &Consumed,
     ) -> Result<ParquetColumn, TokenizeError> {
-        let fix = "it is a Parquet file, which needs the feature `parquet`: build with cargo run --release --features \
-                   parquet .., or convert it to JSONL: python -c \"import pandas; \
-                   pandas.read_parquet('FILE').to_json('out.jsonl', orient='records', lines=True)\"";
-        Err(problem(path, fix.to_owned()))
+        let fix = format!(
+            "it is a Parquet file, which needs the feature `parquet`: build with cargo run --release --features \
+             parquet .., or convert it to JSONL: python -c \"import pandas; \
+             pandas.read_parquet('{}').to_json('out.jsonl', orient='records', lines=True)\"",
+            path.display()
+        );
+        Err(problem(path, fix))
     }
 }
 

@@ -58,8 +58,8 @@ impl TextSample {
         Err(if zeros > 0 {
             format!(
                 "it is binary, as {zeros} of {bytes} bytes that were looked at are 0; if it holds raw token ids, give \
-                 --token-dtype u16 or u32; if it is text, convert it (iconv -f UTF-16 -t UTF-8 {0}), or remove these bytes \
-                 (tr -d '\\000' < {0})",
+                 --token-dtype u16 or u32; if it is text, convert it (iconv -f UTF-16 -t UTF-8 {0}), or remove these \
+                 bytes (tr -d '\\000' < {0})",
                 path.display()
             )
         } else {
@@ -72,10 +72,17 @@ impl TextSample {
     }
 }
 
-/// Returns true if the first bytes are many, and all of them printable ASCII: no ids look like that.
+/// Returns true if the first bytes are many, and UTF-8 text without control characters: no ids look like that.
 pub fn is_surely_text(head: &[u8]) -> bool {
-    let is_printable = |byte: &u8| byte.is_ascii_graphic() || byte.is_ascii_whitespace();
-    head.len() >= SURE_BYTES && head.iter().all(is_printable)
+    let whole = match std::str::from_utf8(head) {
+        Ok(text) => text,
+        // A character that is not complete in the head.
+        Err(error) if error.error_len().is_none() => {
+            std::str::from_utf8(&head[..error.valid_up_to()]).unwrap_or_default()
+        }
+        Err(_) => return false,
+    };
+    whole.len() >= SURE_BYTES && whole.chars().all(|c| !c.is_control() || c.is_whitespace())
 }
 
 /// Returns true if the first lines are JSON objects: two of them, or one if there are no more.
@@ -137,6 +144,16 @@ mod tests {
         assert!(text.contains("not UTF-8 text") && text.contains("iconv"), "{text}");
         let text = TextSample::of(b"\0").check(Path::new("x.mds")).unwrap_err();
         assert!(text.starts_with("it is a MosaicML shard"), "{text}");
+    }
+
+    #[test]
+    fn ids_are_never_text() {
+        assert!(is_surely_text(&"東京 naïve\n".repeat(30).as_bytes()[..300]));
+        assert!(!is_surely_text(b"few words"));
+        let ids = |id: fn(u32) -> u32| (0..300).flat_map(move |n| (id(n) as u16).to_le_bytes());
+        for id in [|n| n % 128, |n| n * 40_503 % 50_257, |n| 0x2020 + n * 7919 % 50_000] {
+            assert!(!is_surely_text(&ids(id).collect::<Vec<u8>>()));
+        }
     }
 
     #[test]

@@ -44,6 +44,9 @@ const READ: &[(&[u8], DataFormat)] = &[
     (b"PAR1", DataFormat::Parquet),
     (b"\x1f\x8b\x08", DataFormat::Gzip),
     (b"\x28\xb5\x2f\xfd", DataFormat::Zstd),
+    // 20240520 and 20240801.
+    (b"\x88\xd8\x34\x01", DataFormat::LlmC),
+    (b"\xa1\xd9\x34\x01", DataFormat::LlmC),
 ];
 
 impl DataFormat {
@@ -124,13 +127,9 @@ const TEXT_WITH_DTYPE: &str =
 /// Returns the format whose first bytes are at the beginning of `head`.
 fn read_format(head: &[u8]) -> Option<DataFormat> {
     let found = READ.iter().find(|(magic, _)| head.starts_with(magic));
-    let skippable =
-        |head: &[u8]| head.len() >= 8 && head[1..4] == *b"\x2a\x4d\x18" && head[0] >> 4 == 5;
-    match found {
-        Some((_, format)) => Some(format.clone()),
-        None if skippable(head) => Some(DataFormat::Zstd),
-        None => super::token_layout::is_llm_c(head).then_some(DataFormat::LlmC),
-    }
+    // A frame that holds no data.
+    let is_skippable = head.len() >= 8 && head[1..4] == *b"\x2a\x4d\x18" && head[0] >> 4 == 5;
+    found.map(|(_, format)| format.clone()).or(is_skippable.then_some(DataFormat::Zstd))
 }
 
 /// Returns true if the extension of `path` is one of these, in upper or lower case.

@@ -9,12 +9,6 @@ const HEADER: usize = 1024;
 const KINDS: [(i32, i32, Encoding); 2] =
     [(20240520, 1, Encoding::U16), (20240801, 7, Encoding::U32)];
 
-/// Returns true for a file that begins with the number of this format.
-pub fn is_llm_c(head: &[u8]) -> bool {
-    let magic = number_at(head, 0).map(i32::from_le_bytes);
-    KINDS.iter().any(|(number, ..)| Some(*number) == magic)
-}
-
 /// Determines the layout.
 pub fn layout(bytes: &[u8]) -> Result<TokenLayout, String> {
     let header = |index: usize| number_at(bytes, 4 * index).map(i32::from_le_bytes);

@@ -126,12 +126,12 @@ impl Numbers {
 }
 
 #[cfg(test)]
-pub mod tests {
+mod tests {
     use super::*;
     use crate::data::TokenFile;
 
     /// Creates an index of documents with these lengths of sequences.
-    pub fn index(code: u8, width: u64, documents: &[&[u32]]) -> Vec<u8> {
+    fn index(code: u8, width: u64, documents: &[&[u32]]) -> Vec<u8> {
         let lengths: Vec<u32> = documents.concat();
         let mut bytes = MAGIC.to_vec();
         bytes.extend(1u64.to_le_bytes());

@@ -10,8 +10,6 @@ use std::path::Path;
 
 use super::{DataError, DataFormat, Encoding, FileProblem, TokenizerRecord};
 
-pub(super) use llm_c::is_llm_c;
-
 /// Token ids within the bytes of a file.
 #[derive(Debug)]
 pub struct TokenLayout {
@@ -82,8 +80,7 @@ fn number_at<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::data::{DataInput, TokenFile};
+    use crate::data::TokenFile;
 
     /// Opens a file with these bytes, and returns the ids.
     pub fn ids_of(name: &str, bytes: &[u8], vocab: usize) -> Result<Vec<u32>, String> {
@@ -94,22 +91,5 @@ mod tests {
         let mut ids = vec![0; file.len()];
         file.read(0, &mut ids).map_err(|error| error.to_string())?;
         Ok(ids)
-    }
-
-    #[test]
-    fn a_stated_width_is_compared() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("a.npy");
-        std::fs::write(&path, npy::tests::array("<u2", "(2,)", &[1, 0, 2, 0])).unwrap();
-        for (dtype, is_right) in [(Encoding::U16, true), (Encoding::U32, false)] {
-            let input = DataInput::open(&path, Some(dtype)).unwrap();
-            let file = TokenFile::of_input(input, 10);
-            assert_eq!(file.is_ok(), is_right);
-            let text = file.map_or_else(|error| error.to_string(), |_| String::new());
-            assert!(
-                is_right || text.ends_with("it states u16 ids; leave --token-dtype out"),
-                "{text}"
-            );
-        }
     }
 }

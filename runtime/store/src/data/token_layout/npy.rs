@@ -68,11 +68,13 @@ fn encoding_of(descr: &str) -> Result<Encoding, String> {
 }
 
 #[cfg(test)]
-pub mod tests {
+mod tests {
     use super::super::tests::ids_of;
+    use super::*;
+    use crate::data::{DataInput, TokenFile};
 
     /// Creates a file of version 1.
-    pub fn array(descr: &str, shape: &str, data: &[u8]) -> Vec<u8> {
+    fn array(descr: &str, shape: &str, data: &[u8]) -> Vec<u8> {
         let header = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}");
         let mut bytes = b"\x93NUMPY\x01\0".to_vec();
         bytes.extend((header.len() as u16).to_le_bytes());
@@ -126,6 +128,23 @@ pub mod tests {
         ] {
             let text = ids_of("a.npy", &bytes, 100).unwrap_err();
             assert!(text.contains("a.npy: ") && text.contains(part), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_stated_width_is_compared() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.npy");
+        std::fs::write(&path, array("<u2", "(2,)", &[1, 0, 2, 0])).unwrap();
+        for (dtype, is_right) in [(Encoding::U16, true), (Encoding::U32, false)] {
+            let input = DataInput::open(&path, Some(dtype)).unwrap();
+            let file = TokenFile::of_input(input, 10);
+            assert_eq!(file.is_ok(), is_right);
+            let text = file.map_or_else(|error| error.to_string(), |_| String::new());
+            assert!(
+                is_right || text.ends_with("it states u16 ids; leave --token-dtype out"),
+                "{text}"
+            );
         }
     }
 }
