@@ -22,7 +22,7 @@ use parquet::ParquetColumn;
 /// A document of a file of records.
 struct Record {
     text: String,
-    /// Its line or row, from 1.
+    /// The line or the row, from 1.
     number: u64,
 }
 
