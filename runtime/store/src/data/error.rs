@@ -155,7 +155,7 @@ pub enum DataError {
         /// The file.
         name: String,
         /// The token, which may be negative or have more than 32 bits.
-        id: i128,
+        id: i64,
         /// Index of the token in the file, from 0.
         position: usize,
         /// The model's vocabulary size.
@@ -163,7 +163,7 @@ pub enum DataError {
         /// The encoding that it was read by.
         encoding: Encoding,
         /// The tokenizer that has made the tokens, if it is known.
-        made_by: Option<TokenizerRecord>,
+        made_by: Option<Box<TokenizerRecord>>,
     },
     /// A token file whose ids are twice as wide as they were read.
     #[error(

@@ -82,15 +82,17 @@ impl Encoding {
     }
 
     /// Returns the number at the beginning of `bytes`, also one that is no token id.
-    pub(super) fn number(self, bytes: &[u8]) -> i128 {
-        let mut word = [0; 16];
+    pub(super) fn number(self, bytes: &[u8]) -> i64 {
+        let mut word = [0; 8];
         let width = self.width();
         word[..width].copy_from_slice(&bytes[..width]);
-        let is_signed = matches!(self, Encoding::I16 | Encoding::I32 | Encoding::I64);
-        if is_signed && bytes[width - 1] >= 0x80 {
-            word[width..].fill(0xff);
+        let is_negative = bytes[width - 1] >= 0x80;
+        match self {
+            Encoding::U64 if is_negative => return i64::MAX,
+            Encoding::I16 | Encoding::I32 if is_negative => word[width..].fill(0xff),
+            _ => {}
         }
-        i128::from_le_bytes(word)
+        i64::from_le_bytes(word)
     }
 
     /// Returns true if every second id is 0, and not all are: such ids are probably twice as wide.

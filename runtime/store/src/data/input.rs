@@ -74,11 +74,11 @@ impl DataInput {
         rest: Content,
     ) -> Result<DataInput, DataError> {
         // An empty file has no tokens, whatever it is called.
-        let format = match head.is_empty() {
-            true => Ok(DataFormat::Text),
-            false => DataFormat::recognize(path, &head, dtype),
+        let format = if head.is_empty() {
+            DataFormat::Text
+        } else {
+            DataFormat::recognize(path, &head, dtype).map_err(DataError::File)?
         };
-        let format = format.map_err(DataError::File)?;
         Ok(DataInput { path: path.to_owned(), dtype, format, head, rest })
     }
 
@@ -143,16 +143,13 @@ fn tokens_of_index(path: &Path, head: &[u8]) -> Result<Option<PathBuf>, DataErro
         return Ok(None);
     }
     let tokens = path.with_extension("bin");
-    match tokens != path && tokens.is_file() {
-        true => Ok(Some(tokens)),
-        false => {
-            let problem = format!(
-                "it is an index of Megatron, but its file of ids {} is not beside it",
-                tokens.display()
-            );
-            Err(refuse(path, problem))
-        }
+    if tokens != path && tokens.is_file() {
+        return Ok(Some(tokens));
     }
+    let tokens = tokens.display();
+    let problem =
+        format!("it is an index of Megatron, but its file of ids {tokens} is not beside it");
+    Err(refuse(path, problem))
 }
 
 /// Looks at parts of a regular file at equal distances.

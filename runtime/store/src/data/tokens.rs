@@ -72,9 +72,10 @@ impl TokenFile {
         if bytes.is_empty() {
             return Err(DataError::Empty { name });
         }
-        let layout = match format.is_tokens() {
-            true => TokenLayout::new(&format, &OpenedTokens { path: &path, bytes, vocab, dtype })?,
-            false => TokenLayout::of_text(bytes.len()),
+        let layout = if format.is_tokens() {
+            TokenLayout::new(&format, &OpenedTokens { path: &path, bytes, vocab, dtype })?
+        } else {
+            TokenLayout::of_text(bytes.len())
         };
         TokenFile::new(content, layout, vocab, name)
     }
@@ -243,7 +244,7 @@ impl TokenFile {
     fn unknown_token(&self, position: usize) -> DataError {
         let (name, vocab, encoding) = (self.name.clone(), self.vocab, self.encoding);
         let id = encoding.number(&self.bytes()[position * encoding.width()..]);
-        let made_by = self.tokenizer.clone().filter(|_| encoding != Encoding::Bytes);
+        let made_by = self.tokenizer.clone().filter(|_| encoding != Encoding::Bytes).map(Box::new);
         DataError::UnknownToken { name, id, position, vocab, encoding, made_by }
     }
 }

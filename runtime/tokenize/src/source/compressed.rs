@@ -61,9 +61,10 @@ impl<R: Read> Read for Explained<R> {
             if error.raw_os_error().is_some() {
                 return error;
             }
-            let state = match is_cut_off(&error) {
-                true => "truncated, or followed by something else".to_owned(),
-                false => format!("damaged ({error})"),
+            let state = if is_cut_off(&error) {
+                "truncated, or followed by something else".to_owned()
+            } else {
+                format!("damaged ({error})")
             };
             let reason = format!("its {} content is {state}; get the file again", self.kind);
             io::Error::new(ErrorKind::InvalidData, reason)

@@ -127,9 +127,10 @@ impl<'de> Visitor<'de> for TextAt<'_> {
         found.ok_or_else(|| {
             let more = if others.len() > MAX_NAMED { ", .." } else { "" };
             others.truncate(MAX_NAMED);
-            let keys = match others.is_empty() {
-                true => "it has no keys".to_owned(),
-                false => format!("its keys are {}{more}", others.join(", ")),
+            let keys = if others.is_empty() {
+                "it has no keys".to_owned()
+            } else {
+                format!("its keys are {}{more}", others.join(", "))
             };
             A::Error::custom(format_args!(
                 "the object has no key `{}`; {keys}; name the one with the text by --text-key",
