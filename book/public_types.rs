@@ -6,7 +6,7 @@ use std::path::Path;
 use crate::{files, read, root};
 
 /// Types that exist twice: one in builds with a feature, and one in builds without.
-const ALTERNATIVES: [&str; 1] = ["FileTokenizer"];
+const ALTERNATIVES: [&str; 2] = ["FileTokenizer", "ParquetColumn"];
 
 #[test]
 fn public_types_have_names_of_their_own() {

@@ -1,6 +1,7 @@
 //! End-to-end tests of the training programs `train_llama` and `train_gpt2`, each run in a temporary folder.
 
 mod async_saving;
+mod data;
 mod dry_runs;
 mod exit_codes;
 mod explain;

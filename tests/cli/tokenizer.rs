@@ -37,7 +37,7 @@ fn the_byte_tokenizer_can_be_selected() {
 
 #[cfg(feature = "tokenizers")]
 mod with_files {
-    use meshwright::data::{DocumentDelimiters, Encoding, Tokenizer, tokenize_files};
+    use meshwright::data::{Encoding, TextDocuments, Tokenizer, tokenize_files};
 
     use super::test_tokenizer::{tokenizer_json, write};
     use super::*;
@@ -56,7 +56,7 @@ mod with_files {
         let workspace = workspace();
         let tokenizer = Tokenizer::open(&workspace.path("tokenizer.json")).unwrap();
         let (inputs, output) = ([workspace.path("text.txt")], workspace.path("text.bin"));
-        let documents = DocumentDelimiters::default();
+        let documents = TextDocuments::default();
         let width = Encoding::U16;
         tokenize_files(&tokenizer, &inputs, &documents, &output, width, &mut |_| ()).unwrap();
 
@@ -268,12 +268,15 @@ mod with_files {
     fn mismatched_tokenizers_are_refused_before_training() {
         let workspace = workspace();
         let error = |line: &str| workspace.run(&format!("{SMALL} {line}")).error().to_owned();
-        let found = error("--tokenizer tokenizer.json");
+        let found = error("--tokenizer tokenizer.json --vocab 256");
         assert_contains(
             &found,
             "tokenizer.json has token ids up to 264, but the vocabulary of the model is 256",
         );
         assert_contains(&found, "a new model needs --vocab 265");
+        // Which it has by default.
+        let finished = workspace.run(&format!("{SMALL} --tokenizer tokenizer.json --steps 1"));
+        assert_contains(&finished.stderr, "vocabulary 265");
         workspace.write("bad.json", b"{\"model\": 3}");
         assert_contains(&error("--tokenizer bad.json"), "--tokenizer: bad.json cannot be used: ");
         workspace.write("text.txt", b"abc\xff\xfe");

@@ -8,7 +8,7 @@ use std::time::Instant;
 use clap::builder::ValueParser;
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use meshwright::data::{
-    DocumentDelimiters, Encoding, TokenizeError, TokenizeProgress, Tokenizer, tokenize_files,
+    Encoding, TextDocuments, TokenizeError, TokenizeProgress, Tokenizer, tokenize_files,
 };
 use meshwright::exit_code::{code_of_error, code_of_io, exit_on_panic};
 use meshwright::{finish_stdout, print_text};
@@ -16,8 +16,10 @@ use meshwright::{finish_stdout, print_text};
 const ABOUT: &str = "Tokenizes text into a .bin file of token ids for --data";
 
 const AFTER: &str = "\
-Each document is tokenized separately: an input file, or the text between two --separator.
+Each document is tokenized separately: a text file, the text between two --separator, a line of JSONL, or a row of a
+Parquet file. Inputs may be compressed by gzip or zstd; their content decides, not their names.
 A document of more than 64 KiB is split, at a line break if possible.
+OUT.bin.json records the tokenizer, the vocabulary and the width, so that --data OUT.bin needs no flag for them.
 The output is written to a hidden file and renamed when it is complete. If the program is stopped, the file stays; the
 next run for the same output removes it. Devices are refused as inputs, as they may have no end.";
 
@@ -61,7 +63,7 @@ fn command() -> Command {
                 .value_parser(path())
                 .action(ArgAction::Append)
                 .required(true)
-                .help("Text files, in the order of their tokens; - is standard input"),
+                .help("Files of text, JSONL or Parquet, in the order of their tokens; - is standard input"),
         )
         .arg(
             Arg::new("output")
@@ -86,13 +88,23 @@ fn command() -> Command {
             ),
         )
         .arg(
-            flag("append-eos")
+            flag("bos")
                 .value_name("TOKEN")
-                .help("Append this token to each document, such as <|endoftext|>"),
+                .help("Put this token before each document, such as <|begin_of_text|>"),
+        )
+        .arg(flag("eos").visible_alias("append-eos").value_name("TOKEN").help(
+            "Put this token after each document, such as <|endoftext|>; \"\" puts none [default: none for text; for \
+             JSONL and Parquet the token that the tokenizer ends texts with, or a line break]",
+        ))
+        .arg(
+            flag("text-key")
+                .value_name("KEY")
+                .default_value("text")
+                .help("Key of the text in JSONL, and its column in Parquet"),
         )
         .arg(flag("separator").value_name("TEXT").help(
-            "Separator between documents, part of neither; \\n is a line break, \\t a tab [default: none, each file is \
-             one document]",
+            "Separator between documents of plain text, part of neither; \\n is a line break, \\t a tab [default: \
+             none, each file is one document]",
         ))
 }
 
@@ -107,9 +119,15 @@ fn tokenize_by_flags(matches: &ArgMatches) -> Result<String, TokenizeError> {
         Some(_) => Encoding::U32,
         None => Encoding::for_file(&output, tokenizer.vocab()),
     };
-    let end = text("append-eos").map(|token| tokenizer.end_token(token)).transpose()?;
+    let token = |flag: &'static str| {
+        let name = text(&flag[2..]).filter(|name| !name.is_empty());
+        name.map(|name| tokenizer.token_id(flag, name)).transpose()
+    };
+    let (begin, end) = (token("--bos")?, token("--eos")?);
     let separator = text("separator").map(|text| text.replace("\\n", "\n").replace("\\t", "\t"));
-    let documents = DocumentDelimiters { separator, end };
+    let key = text("text-key").unwrap_or_default().to_owned();
+    let record_end = text("eos").map(|_| end.into_iter().collect());
+    let documents = TextDocuments { separator, key, begin, end, record_end };
 
     let start = Instant::now();
     let mut progress = TokenizeProgress::new(total_bytes(&inputs));

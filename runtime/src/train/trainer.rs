@@ -18,6 +18,7 @@ use super::hub::fetch_models;
 use super::machine::{Machine, open_machine, suggested_ranks};
 use super::plan::{
     Plan, PreparedOutputs, check_auto_ranks, open_model, open_resumed, take_saved_settings,
+    with_vocab_of_data,
 };
 use super::preflight::compare_with_one_rank;
 use super::report::output_lines;
@@ -80,6 +81,7 @@ impl<M: LanguageModel> Trainer<M> {
         let accepted = settings.accept_keys.clone().unwrap_or_default();
         let paths = (settings.init_from.as_mut(), settings.tokenizer.as_mut());
         fetch_models::<M::Config>(paths.0, paths.1, &accepted)?;
+        let settings = with_vocab_of_data(settings)?;
         // A preflight refuses the choice of a mesh.
         let (Some(MeshSetting::Auto(ranks)), None) = (settings.mesh, settings.preflight) else {
             let config = settings.resolve()?.for_preflight();

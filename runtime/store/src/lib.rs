@@ -11,7 +11,6 @@ pub mod __internal {
     pub use crate::checkpoint::hf::file_names::{CONFIG, INDEX, WEIGHTS};
     pub use crate::checkpoint::hf::weight_files::files_of_index;
     pub use crate::data::lfs::{IS_LFS_POINTER, is_lfs_pointer};
-    pub use crate::data::tokens::open_data;
     pub use crate::state_dict::snapshot::StateSnapshot;
     pub use crate::state_dict::training_state::{
         TrainingState, TrainingStateMut, load_checkpoint, saved_elements, state_kinds_in,

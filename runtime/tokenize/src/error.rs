@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use meshwright_store::data::DataError;
+use meshwright_store::data::{DataError, FileProblem};
 
 /// Reason why text cannot be tokenized, with file and fix.
 #[derive(Debug, thiserror::Error)]
@@ -11,6 +11,20 @@ pub enum TokenizeError {
     /// The tokens cannot be trained on.
     #[error(transparent)]
     Data(#[from] DataError),
+    /// A file is no text, or a document of it cannot be read.
+    #[error("{0}")]
+    File(FileProblem),
+    /// The tokens of a text do not fit in memory.
+    #[error(
+        "--data: {name} has more than {gibibytes} GiB of token ids, which are held in memory; tokenize it to a file \
+         first, which is mapped: tokenize --tokenizer FILE.json {name} -o out.bin"
+    )]
+    TooLong {
+        /// The file.
+        name: String,
+        /// The limit.
+        gibibytes: usize,
+    },
     /// A text could not be read.
     #[error("cannot read {name}: {source}")]
     Read {
@@ -50,8 +64,7 @@ pub enum TokenizeError {
     },
     /// Tokenizers other than bytes read text only.
     #[error(
-        "{name} is not UTF-8 text, at byte {position}; convert it (iconv -t UTF-8), or use --tokenizer bytes, which \
-         accepts any file"
+        "{name} is not UTF-8 text, at byte {position}; convert it (iconv -t UTF-8), or use --tokenizer bytes"
     )]
     NotUtf8 {
         /// The file.
@@ -116,9 +129,11 @@ pub enum TokenizeError {
         /// The largest id.
         largest: u32,
     },
-    /// A token that is to end documents does not exist.
-    #[error("--append-eos: {tokenizer} has no token `{token}`; {hint}")]
+    /// A token that is to begin or end documents does not exist.
+    #[error("{flag}: {tokenizer} has no token `{token}`; {hint}")]
     NoSuchToken {
+        /// The flag.
+        flag: &'static str,
         /// The tokenizer.
         tokenizer: String,
         /// The token.
@@ -126,8 +141,8 @@ pub enum TokenizeError {
         /// Tokens that exist.
         hint: String,
     },
-    /// The name of the output would be taken for text.
-    #[error("-o: {} must end in .bin: --data reads other files as text", path.display())]
+    /// The name of the output would not be taken for token ids.
+    #[error("-o: {} must end in .bin, by which --data recognizes raw token ids", path.display())]
     OutputName {
         /// The file.
         path: PathBuf,

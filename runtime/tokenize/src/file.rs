@@ -5,13 +5,16 @@ use std::path::Path;
 use tokenizers::{ModelWrapper, Tokenizer};
 use xxhash_rust::xxh3::xxh3_64;
 
-use meshwright_os::InputFile;
+use meshwright_os::{InputFile, read_text};
 use meshwright_store::__internal::{IS_LFS_POINTER, is_lfs_pointer};
 
 use super::TokenizeError;
 
 /// Most bytes of a file: that of a vocabulary of 256,000 tokens has less than a tenth of them.
 const MAX_JSON: u64 = 512 << 20;
+
+/// Names of the token that ends a text, in tokenizers whose folder does not state it.
+const ENDS_OF_TEXT: [&str; 5] = ["<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "<|eos|>"];
 
 /// A `tokenizer.json`.
 pub struct FileTokenizer {
@@ -59,6 +62,19 @@ impl FileTokenizer {
 
     pub(super) fn id(&self, token: &str) -> Option<u32> {
         self.tokenizer.token_to_id(token)
+    }
+
+    /// Returns the token that ends a text: that of the `tokenizer_config.json` beside the file, or one with a common
+    /// name.
+    pub(super) fn end_of_text(&self) -> Option<u32> {
+        let config = Path::new(&self.name).with_file_name("tokenizer_config.json");
+        let config = read_text(&config).ok().and_then(|text| serde_json::from_str(&text).ok());
+        let config: serde_json::Value = config.unwrap_or_default();
+        let stated = &config["eos_token"];
+        let stated = stated.as_str().or_else(|| stated["content"].as_str());
+        let special = self.special_tokens();
+        let common = ENDS_OF_TEXT.into_iter().find(|name| special.iter().any(|own| own == name));
+        self.id(stated.or(common)?)
     }
 
     pub(super) fn special_tokens(&self) -> Vec<String> {
@@ -159,11 +175,11 @@ mod tests {
     #[test]
     fn the_token_that_ends_documents_is_found_by_name() {
         let tokenizer = open(|_| ()).unwrap();
-        assert_eq!(tokenizer.end_token(END).unwrap(), 264);
-        let text = tokenizer.end_token("</s>").unwrap_err().to_string();
+        assert_eq!(tokenizer.token_id("--eos", END).unwrap(), 264);
+        let text = tokenizer.token_id("--eos", "</s>").unwrap_err().to_string();
         assert!(text.contains("has no token `</s>`; its special tokens are <|end|>"), "{text}");
         let without = open(|json| json["added_tokens"] = json!([])).unwrap();
-        let text = without.end_token("</s>").unwrap_err().to_string();
+        let text = without.token_id("--eos", "</s>").unwrap_err().to_string();
         assert!(text.contains("it has no special tokens, so leave it out"), "{text}");
     }
 

@@ -1,7 +1,7 @@
 //! Tokenizers of Meshwright: text to token ids and back.
 //!
 //! A text is cut into documents, a long document into pieces, at places that follow from the text alone
-//! ([`DocumentDelimiters`]); pieces are tokenized on all cores and written in order. So the ids do not depend on the
+//! ([`TextDocuments`]); pieces are tokenized on all cores and written in order. So the ids do not depend on the
 //! machine, and memory is bounded however large a file is.
 
 mod encode;
@@ -11,15 +11,16 @@ mod file;
 mod output_name;
 mod pieces;
 mod progress;
+mod source;
 #[cfg(all(test, feature = "tokenizers"))]
 mod test_tokenizer;
 mod tokenizer;
 mod unfinished_file;
 mod write;
 
-pub use encode::tokenize_text;
+pub use encode::{Encoded, tokenize_input};
 pub use error::TokenizeError;
-pub use pieces::DocumentDelimiters;
+pub use pieces::TextDocuments;
 pub use progress::TokenizeProgress;
 pub use tokenizer::Tokenizer;
 pub use write::{Tokenized, tokenize_files};

@@ -28,6 +28,10 @@ impl FileTokenizer {
         match *self {}
     }
 
+    pub(super) fn end_of_text(&self) -> Option<u32> {
+        match *self {}
+    }
+
     pub(super) fn special_tokens(&self) -> Vec<String> {
         match *self {}
     }

@@ -16,13 +16,27 @@ const PIECE: usize = 1 << 16;
 /// 3. without such a space, after the last whole character.
 ///
 /// Borders follow from the text alone, not from the number of cores or how the text arrives.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct DocumentDelimiters {
-    /// The text that ends a document and belongs to none; `None` takes each file for one document. Documents without
-    /// text are left out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TextDocuments {
+    /// The text that ends a document of plain text and belongs to none; `None` takes each file for one document.
+    /// Documents without text are left out.
     pub separator: Option<String>,
+    /// The key of the text in the lines of a JSONL file, and the column of the text in a Parquet file.
+    pub key: String,
+    /// The token that is put before each document.
+    pub begin: Option<u32>,
     /// The token that is put after each document.
     pub end: Option<u32>,
+    /// The tokens that are put after each line of a JSONL file and each row of a Parquet file, instead of `end`; for
+    /// `None`, those of [`Tokenizer::default_end`](super::Tokenizer::default_end).
+    pub record_end: Option<Vec<u32>>,
+}
+
+impl Default for TextDocuments {
+    fn default() -> TextDocuments {
+        let key = "text".to_owned();
+        TextDocuments { separator: None, key, begin: None, end: None, record_end: None }
+    }
 }
 
 /// A piece of a document.
@@ -31,6 +45,8 @@ pub struct Piece {
     pub text: Vec<u8>,
     /// Index of its first byte in the file.
     pub position: u64,
+    /// Set for the first piece of a document.
+    pub is_first: bool,
     /// Set for the last piece of a document.
     pub is_last: bool,
 }
@@ -51,11 +67,11 @@ pub struct Pieces<'a, R> {
 }
 
 impl<'a, R: Read> Pieces<'a, R> {
-    pub fn new(reader: R, documents: &'a DocumentDelimiters) -> Pieces<'a, R> {
+    pub fn new(reader: R, documents: &'a TextDocuments) -> Pieces<'a, R> {
         Pieces::of_size(reader, documents, PIECE)
     }
 
-    fn of_size(reader: R, documents: &'a DocumentDelimiters, size: usize) -> Pieces<'a, R> {
+    fn of_size(reader: R, documents: &'a TextDocuments, size: usize) -> Pieces<'a, R> {
         let separator = documents.separator.as_deref().map(str::as_bytes);
         let separator = separator.filter(|separator| !separator.is_empty());
         let (buffer, start, position) = (Vec::new(), 0, 0);
@@ -74,6 +90,7 @@ impl<'a, R: Read> Pieces<'a, R> {
             let piece = Piece {
                 text: unread[..len].to_vec(),
                 position: self.position + self.start as u64,
+                is_first: !self.inside,
                 is_last,
             };
             self.start += len + skipped;
@@ -169,10 +186,16 @@ mod tests {
     }
 
     fn pieces(text: &str, separator: Option<&str>, size: usize) -> Vec<Piece> {
-        let documents = DocumentDelimiters { separator: separator.map(str::to_owned), end: None };
+        let separator = separator.map(str::to_owned);
+        let documents = TextDocuments { separator, ..TextDocuments::default() };
         let found = all(Pieces::of_size(text.as_bytes(), &documents, size));
         let slow = all(Pieces::of_size(Slow(text.as_bytes()), &documents, size));
         assert_eq!(found, slow, "how the text arrives makes no difference");
+        let mut is_first = true;
+        for piece in &found {
+            assert_eq!(piece.is_first, is_first);
+            is_first = piece.is_last;
+        }
         for piece in &found {
             let start = piece.position as usize;
             assert_eq!(&text.as_bytes()[start..start + piece.text.len()], piece.text);

@@ -72,12 +72,11 @@ impl Tokenizer {
         }
     }
 
-    /// Returns the id of `token`, the document-end token in the spelling of the vocabulary; for bytes, a text of one
-    /// byte.
+    /// Returns the id of `token`, which `flag` names in the spelling of the vocabulary; for bytes, a text of one byte.
     ///
     /// # Errors
     /// A token that does not exist.
-    pub fn end_token(&self, token: &str) -> Result<u32, TokenizeError> {
+    pub fn token_id(&self, flag: &'static str, token: &str) -> Result<u32, TokenizeError> {
         let (id, special) = match (self, token.as_bytes()) {
             (Tokenizer::Bytes, [byte]) => (Some(u32::from(*byte)), Vec::new()),
             (Tokenizer::Bytes, _) => (None, Vec::new()),
@@ -90,8 +89,31 @@ impl Tokenizer {
         };
         id.ok_or_else(|| {
             let (tokenizer, token) = (self.name().to_owned(), token.to_owned());
-            TokenizeError::NoSuchToken { tokenizer, token, hint }
+            TokenizeError::NoSuchToken { flag, tokenizer, token, hint }
         })
+    }
+
+    /// Returns the tokens after each document of a file of records: the token that ends texts, if the tokenizer states
+    /// one whose id is below `vocab`, else those of a line break.
+    ///
+    /// A `tokenizer_config.json` beside the file states the token, or else the file has one of the common names, such
+    /// as `<|endoftext|>`.
+    ///
+    /// # Errors
+    /// A tokenizer without a token for a line break.
+    pub fn default_end(&self, vocab: usize) -> Result<Vec<u32>, TokenizeError> {
+        let stated = match self {
+            Tokenizer::Bytes => None,
+            Tokenizer::File(file) => file.end_of_text(),
+        };
+        match stated.filter(|id| (*id as usize) < vocab) {
+            Some(id) => Ok(vec![id]),
+            None => {
+                let mut ids = self.encode(b"\n", "a line break", 0)?;
+                ids.retain(|id| (*id as usize) < vocab);
+                Ok(ids)
+            }
+        }
     }
 
     /// Returns the ids of a whole text. Adds nothing before or after it; text that spells a special token becomes that
@@ -155,12 +177,10 @@ mod tests {
         assert_eq!((bytes.vocab(), bytes.name(), bytes.is_bytes()), (256, "bytes", true));
         assert_eq!(bytes.encode(b"A\xff\n", "text", 0).unwrap(), [65, 255, 10]);
         assert_eq!(bytes.decode(&[104, 105, 10, 300, 255]), "hi\n\u{fffd}\u{fffd}");
-        assert_eq!(bytes.end_token("\n").unwrap(), 10);
-        let text = bytes.end_token("<eos>").unwrap_err().to_string();
-        assert_eq!(
-            text,
-            "--append-eos: bytes has no token `<eos>`; give a single byte, or leave it out"
-        );
+        assert_eq!(bytes.token_id("--eos", "\n").unwrap(), 10);
+        assert_eq!(bytes.default_end(256).unwrap(), [10]);
+        let text = bytes.token_id("--eos", "<eos>").unwrap_err().to_string();
+        assert_eq!(text, "--eos: bytes has no token `<eos>`; give a single byte, or leave it out");
     }
 
     #[test]

@@ -9,6 +9,8 @@ use std::path::{Path, PathBuf};
 
 use meshwright_os::move_aside;
 
+use meshwright_store::data::TokensRecord;
+
 use super::TokenizeError;
 
 /// End of the temporary name.
@@ -41,17 +43,28 @@ impl UnfinishedFile {
         self.writer.write_all(bytes).map_err(|source| self.error(source))
     }
 
-    /// Completes and renames the file. Returns the path to which earlier content of the output was moved.
-    pub fn finish_file(mut self) -> Result<Option<PathBuf>, TokenizeError> {
+    /// Completes and renames the file, and writes its record beside it. Returns the path to which earlier content of
+    /// the output was moved, with its record.
+    pub fn finish_file(mut self, record: &TokensRecord) -> Result<Option<PathBuf>, TokenizeError> {
         let rename = |this: &mut UnfinishedFile| {
             this.writer.flush()?;
             this.writer.get_ref().sync_all()?;
+            let own_record = TokensRecord::path_beside(&this.output);
             let moved = move_aside(&this.output)?;
-            fs::rename(&this.path, &this.output).map(|()| moved)
+            match &moved {
+                Some(moved) if own_record.exists() => {
+                    fs::rename(&own_record, TokensRecord::path_beside(moved))?;
+                }
+                _ => {}
+            }
+            fs::rename(&this.path, &this.output)?;
+            this.is_finished = true;
+            let text = serde_json::to_string_pretty(record)? + "\n";
+            // The temporary name is free again.
+            fs::write(&this.path, text)?;
+            fs::rename(&this.path, own_record).map(|()| moved)
         };
-        let moved = rename(&mut self).map_err(|source| self.error(source))?;
-        self.is_finished = true;
-        Ok(moved)
+        rename(&mut self).map_err(|source| self.error(source))
     }
 
     fn error(&self, source: io::Error) -> TokenizeError {

@@ -1,17 +1,18 @@
 //! Files of tokens, made from files of text.
 
-use std::fs::{self, File};
-use std::io::{self, IsTerminal, Read};
+use std::fs::File;
+use std::io::{self, IsTerminal};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
-use meshwright_os::{InputFile, kind_of_special_file};
-use meshwright_store::data::{Encoding, Ids};
+use meshwright_os::kind_of_special_file;
+use meshwright_store::data::{DataInput, Encoding, Ids, TokensRecord};
 
 use super::encode::Encoder;
 use super::output_name::{check_output, check_width};
+use super::source::without_flag;
 use super::unfinished_file::UnfinishedFile;
-use super::{DocumentDelimiters, TokenizeError, Tokenizer};
+use super::{TextDocuments, TokenizeError, Tokenizer};
 
 /// Results of [`tokenize_files`].
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,16 +30,20 @@ pub struct Tokenized {
 /// Tokenizes the files `inputs` (`-` is standard input) into `output`, one after the other, as little-endian ids of 16
 /// or 32 bits. `progress` is called with the number of bytes of all inputs that are done.
 ///
+/// Inputs are plain text, JSONL and Parquet, also inside of gzip and Zstandard. The tokenizer is recorded beside the
+/// output ([`TokensRecord`]).
+///
 /// The output is written under another name, in the same folder, and renamed when it is complete. Earlier content of
 /// the output is moved to `NAME.1` and so on. What a process that was ended has left of the same output is removed.
 ///
 /// # Errors
 /// An output that does not end in `.bin`, states another width by its name, or is an input; ids that `width` does not
-/// hold, devices and sockets, files that cannot be read or written, and text that the tokenizer does not take.
+/// hold, devices and sockets, files that cannot be read or written or are no text, and text that the tokenizer does not
+/// take.
 pub fn tokenize_files(
     tokenizer: &Tokenizer,
     inputs: &[PathBuf],
-    documents: &DocumentDelimiters,
+    documents: &TextDocuments,
     output: &Path,
     width: Encoding,
     progress: &mut dyn FnMut(u64),
@@ -49,46 +54,54 @@ pub fn tokenize_files(
     let mut done = Tokenized { bytes: 0, documents: 0, tokens: 0, moved: None };
     let mut buffer = Ids::new(width);
     let encoder = Encoder::new(tokenizer, documents);
+    let mut read = 0;
     for input in inputs {
-        let name = input.display().to_string();
-        let reader = open_input(input)
-            .map_err(|source| TokenizeError::Read { name: name.clone(), source })?;
-        let before = done.bytes;
-        let mut progress = |bytes| progress(before + bytes);
-        let encoded = encoder.encode(reader, &name, &mut progress, &mut |ids| {
-            done.tokens += ids.len() as u64;
-            buffer.clear();
-            buffer.extend(ids);
-            file.write_ids(buffer.bytes())
-        })?;
+        let before = read;
+        let encoded = encoder.encode(
+            open_input(input)?,
+            &mut |bytes| {
+                read = before + bytes;
+                progress(read);
+            },
+            &mut |ids| {
+                done.tokens += ids.len() as u64;
+                buffer.clear();
+                buffer.extend(ids);
+                file.write_ids(buffer.bytes())
+            },
+        )?;
         done.bytes += encoded.bytes;
         done.documents += encoded.documents;
     }
-    if done.tokens == 0 {
+    if done.bytes == 0 || done.tokens == 0 {
         let names: Vec<String> = inputs.iter().map(|path| path.display().to_string()).collect();
         return Err(TokenizeError::without_tokens(tokenizer.name(), names.join(", "), done.bytes));
     }
-    done.moved = file.finish_file()?;
+    done.moved = file.finish_file(&TokensRecord {
+        tokens: done.tokens,
+        dtype: width.dtype().to_owned(),
+        vocab: tokenizer.vocab(),
+        tokenizer: tokenizer.record(),
+    })?;
     Ok(done)
 }
 
-/// Opens a file, a pipe or standard input.
+/// Opens a file, a pipe or standard input (`-`).
 ///
 /// # Errors
-/// A file that cannot be opened, and devices and sockets, which may have no end. A terminal as standard input has one.
-fn open_input(input: &Path) -> io::Result<Box<dyn Read>> {
-    let is_stdin = input == Path::new("-");
-    let metadata = if is_stdin {
-        File::from(io::stdin().as_fd().try_clone_to_owned()?).metadata()?
-    } else {
-        fs::metadata(input)?
-    };
-    match kind_of_special_file(metadata.file_type()) {
-        Some(kind) if !is_stdin || !io::stdin().is_terminal() => {
-            Err(io::Error::other(format!("it is {kind}; write the text to a file, and name that")))
-        }
-        _ if is_stdin => Ok(Box::new(io::stdin())),
-        _ => Ok(Box::new(InputFile::open(input)?)),
+/// A file that cannot be opened or is no text, and devices and sockets, which may have no end. A terminal as standard
+/// input has one.
+fn open_input(input: &Path) -> Result<DataInput, TokenizeError> {
+    if input != Path::new("-") {
+        return DataInput::open(input, None).map_err(without_flag);
+    }
+    let io = |source| TokenizeError::Read { name: "-".to_owned(), source };
+    let file = File::from(io::stdin().as_fd().try_clone_to_owned().map_err(io)?);
+    match kind_of_special_file(file.metadata().map_err(io)?.file_type()) {
+        Some(kind) if !io::stdin().is_terminal() => Err(io(io::Error::other(format!(
+            "it is {kind}; write the text to a file, and name that"
+        )))),
+        _ => DataInput::of_stream(input, None, Box::new(file)).map_err(without_flag),
     }
 }
 
@@ -122,13 +135,14 @@ mod tests {
         }
     }
 
-    fn separated(separator: &str, end: Option<u32>) -> DocumentDelimiters {
-        DocumentDelimiters { separator: Some(separator.to_owned()), end }
+    fn separated(separator: &str, end: Option<u32>) -> TextDocuments {
+        let separator = Some(separator.to_owned());
+        TextDocuments { separator, end, ..TextDocuments::default() }
     }
 
     fn tokenize(
         inputs: &[PathBuf],
-        documents: &DocumentDelimiters,
+        documents: &TextDocuments,
         output: &Path,
         width: Encoding,
     ) -> Result<Tokenized, TokenizeError> {
@@ -150,16 +164,17 @@ mod tests {
                 width,
                 &mut |bytes| shown.push(bytes),
             );
-            let expected = Tokenized { bytes: 5, documents: 3, tokens: 7, moved: None };
+            let expected = Tokenized { bytes: 4, documents: 3, tokens: 7, moved: None };
             assert_eq!(done.unwrap(), expected);
-            assert!(shown.is_sorted() && shown.last() == Some(&5), "{shown:?}");
+            assert!(shown.is_sorted() && shown.last() == Some(&7), "{shown:?}");
             let file = TokenFile::open(&output, 256).unwrap();
             assert_eq!(file.encoding(), width);
             let mut ids = vec![0; file.len()];
             file.read(0, &mut ids).unwrap();
             assert_eq!(ids, [97, 98, 7, 99, 7, 100, 7]);
         }
-        assert_eq!(folder.names(), ["a.txt", "b.txt", "out.bin", "out.u32.bin"]);
+        let records = ["out.bin.json", "out.u32.bin", "out.u32.bin.json"];
+        assert_eq!(folder.names(), [&["a.txt", "b.txt", "out.bin"][..], &records].concat());
     }
 
     #[test]
@@ -169,7 +184,7 @@ mod tests {
         let output = folder.write("out.bin", b"old!");
         let missing = folder.path("none.txt");
         let message = |inputs: &[PathBuf], output: &Path| {
-            let done = tokenize(inputs, &DocumentDelimiters::default(), output, Encoding::U16);
+            let done = tokenize(inputs, &TextDocuments::default(), output, Encoding::U16);
             done.unwrap_err().to_string()
         };
         let found = message(&[text.clone(), missing], &output);
@@ -194,7 +209,7 @@ mod tests {
         let output = folder.path("out.bin");
         for device in ["/dev/zero", "/dev/urandom", "/dev/null"] {
             let inputs = [folder.write("a.txt", b"abc"), device.into()];
-            let done = tokenize(&inputs, &DocumentDelimiters::default(), &output, Encoding::U16);
+            let done = tokenize(&inputs, &TextDocuments::default(), &output, Encoding::U16);
             let found = done.unwrap_err().to_string();
             let expected =
                 format!("cannot read {device}: it is a character device; write the text");
@@ -216,8 +231,8 @@ mod tests {
         let own = format!(".out.bin.{}.partial", std::process::id());
         std::fs::rename(folder.path(&own), folder.path(".out.bin.7.partial")).unwrap();
         let output = folder.path("out.bin");
-        tokenize(&[text], &DocumentDelimiters::default(), &output, Encoding::U16).unwrap();
-        let mut expected = vec![".out.bin.7.partial", "a.txt", "out.bin"];
+        tokenize(&[text], &TextDocuments::default(), &output, Encoding::U16).unwrap();
+        let mut expected = vec![".out.bin.7.partial", "a.txt", "out.bin", "out.bin.json"];
         expected.extend(others);
         expected.sort_unstable();
         assert_eq!(folder.names(), expected);
@@ -236,7 +251,7 @@ mod tests {
         let tokenizer = Tokenizer::open(&write(folder.0.path(), &json)).unwrap();
         let tokenize = |name: &str, width| {
             let (inputs, output) = ([text.clone()], folder.path(name));
-            let documents = DocumentDelimiters::default();
+            let documents = TextDocuments::default();
             tokenize_files(&tokenizer, &inputs, &documents, &output, width, &mut |_| ())
         };
         let found = tokenize("a.bin", Encoding::U16).unwrap_err().to_string();
@@ -248,6 +263,6 @@ mod tests {
             assert!(found.ends_with("a.u32.bin"), "{found}");
         }
         tokenize("b.bin", Encoding::U32).unwrap();
-        assert_eq!(folder.names(), ["a.txt", "b.bin", "tokenizer.json"]);
+        assert_eq!(folder.names(), ["a.txt", "b.bin", "b.bin.json", "tokenizer.json"]);
     }
 }

@@ -1,5 +1,6 @@
 //! Invalid input: one message that names the value, the cause and the fix, before any file is written.
 
+mod data;
 mod files;
 mod memory;
 mod meshes;

@@ -218,8 +218,8 @@ mod tests {
     #[test]
     fn every_flag_that_is_kept_has_a_value() {
         let lines = [
-            "t --mesh pp=2 --mesh-order pp --recompute sqrt --data a --tokenizer b --documents 1 --pack --mask-borders \
-             --ema 0.5 --kv-heads 2 --ffn 2 --tied --optimizer muon",
+            "t --mesh pp=2 --mesh-order pp --recompute sqrt --data a --tokenizer b --text-key c --token-dtype u16 \
+             --documents 1 --pack --mask-borders --ema 0.5 --kv-heads 2 --ffn 2 --tied --optimizer muon",
             "t --mesh cp=2 --cp ring --init-from a --accept-keys b --balance none --z-loss 0 --lr-schedule wsd",
             "t --eval-data v --eval-steps 1 --early-stop 1",
             "t --eval-fraction 0.5",

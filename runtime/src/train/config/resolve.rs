@@ -72,7 +72,7 @@ impl RunSettings {
     }
 
     /// Returns true if a setting is given, or kept by a checkpoint.
-    pub(super) fn is_given(&self, name: &str) -> bool {
+    pub(in crate::train) fn is_given(&self, name: &str) -> bool {
         self.given.contains_key(name)
     }
 

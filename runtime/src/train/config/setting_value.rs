@@ -8,7 +8,7 @@ use std::str::FromStr;
 
 use crate::backend::Bytes;
 use crate::checkpoint::StoredDtype;
-use crate::data::Order;
+use crate::data::{Encoding, Order};
 use crate::mesh::{AxisOrder, MeshError, MeshShape};
 use crate::nn::{ContextStyle, RecomputeOverride};
 use crate::pipeline::StageCut;
@@ -149,6 +149,8 @@ pub struct OpenFraction;
 pub struct Pair;
 /// The name of an optimizer, which may be one that the program registers.
 pub struct OptimizerName;
+/// A key of an object.
+pub struct Key;
 /// Keys separated by commas.
 pub struct KeyList;
 /// Weight of the load-balancing loss; 0 for `none`.
@@ -200,6 +202,9 @@ setting_types! {
         _ => word(text, &[("cpu", DeviceChoice::Cpu), ("cuda", DeviceChoice::Cuda)]),
     };
     ContextStyle: ContextStyle, Text, parsed;
+    Key: String, Text, |text| {
+        if text.is_empty() { Err("needs a key, but the value is empty".into()) } else { Ok(text.to_owned()) }
+    };
     KeyList: Vec<String>, Text, |text| {
         let keys: Vec<String> = text.split(',').map(|key| key.trim().to_owned()).collect();
         if keys.iter().any(String::is_empty) {
@@ -233,6 +238,7 @@ words! {
     Checks { "off" => Checks::Off, "first" => Checks::FirstStep, "every" => Checks::EveryStep }
     Precision { "f32" => Precision::F32, "bf16" => Precision::Bf16 }
     StoredDtype { "f32" => StoredDtype::F32, "bf16" => StoredDtype::Bf16, "f16" => StoredDtype::F16 }
+    Encoding { "u16" => Encoding::U16, "u32" => Encoding::U32 }
     Order { "sequential" => Order::Sequential, "shuffled" => Order::Shuffled }
     Decay { "constant" => Decay::Constant, "cosine" => Decay::Cosine, "wsd" => Decay::Wsd }
 }

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::backend::Bytes;
 use crate::checkpoint::StoredDtype;
-use crate::data::{DocumentOptions, Order};
+use crate::data::{DocumentOptions, Encoding, Order};
 use crate::mesh::{AxisOrder, MeshShape};
 use crate::nn::{ContextStyle, RecomputeOverride};
 use crate::pipeline::StageCut;
@@ -18,8 +18,8 @@ use super::given_value::GivenMap;
 use super::other_names::OtherName;
 use super::problems::Problems;
 use super::setting_value::{
-    Balance, Fraction, KeyList, MeshSetting, Natural, Number, OpenFraction, OptimizerName, Pair,
-    Positive, Seed, SettingType, Size, WholeNumber,
+    Balance, Fraction, Key, KeyList, MeshSetting, Natural, Number, OpenFraction, OptimizerName,
+    Pair, Positive, Seed, SettingType, Size, WholeNumber,
 };
 use super::settings_macro::{
     as_optional_text, as_text, dashed, kept, read_next, settings, text_of, zero_stage_number,
@@ -111,7 +111,7 @@ settings! {
         "Width of the feed-forward [default: 8/3 of --hidden rounded up to a multiple of 64 for a Llama, 4 times \
          --hidden for a GPT-2]"
         ffn: Option<Size>, "N", at "/model/new/ffn" Free;
-        "Vocabulary size"
+        "Vocabulary size; without it, that of --tokenizer or of the record of --data, if there is one"
         vocab: Size = "256", "N", at "/model/new/vocab" Free;
         "Use one weight for the token embedding and the output head"
         tied: bool, at "/model/new/tied" Free;
@@ -123,9 +123,14 @@ settings! {
         z_loss: Option<Number>, "X", at "/z-loss" Warn => z_loss;
     }
     group DATA {
-        "Tokens: .bin holds little-endian u16 or u32 ids, any other file is text for --tokenizer [default: the \
-         project's own book]"
+        "Text, JSONL or Parquet, also in gzip or zstd, or token ids: raw (.bin), .npy, of llm.c or Megatron; the \
+         content decides [default: the project's own book]"
         data: Option<PathBuf>, "FILE", at "/data" Free => data;
+        "Key of the text in JSONL, and its column in Parquet [default: text]"
+        text_key: Option<Key>, "KEY", at "/text-key" Free => text_key;
+        "Width of raw token ids: u16 or u32 [default: that of their record or name, or the only one that the \
+         vocabulary and the ids allow]"
+        token_dtype: Option<Encoding>, "DTYPE", at "/token-dtype" Free => token_dtype;
         "Tokenize text with a Hugging Face tokenizer.json [default: byte by byte]"
         tokenizer: Option<PathBuf>, "FILE.json", at "/tokenizer" Free => tokenizer;
         "Order of the samples: sequential, or reshuffled every epoch"

@@ -1,15 +1,16 @@
 //! The tokens of a run, and the tokenizer that decodes them.
 
+use std::io::Cursor;
 use std::path::{Path, PathBuf};
 
 use crate::checkpoint::hf::SideFiles;
 use crate::data::{
-    DataError, Dataset, TokenFile, TokenizeError, TokenizeProgress, Tokenizer, read_corpus,
-    tokenize_text,
+    DataError, DataFormat, DataInput, Dataset, Encoded, TextDocuments, TokenFile, TokenizeError,
+    TokenizeProgress, Tokenizer, TokensRecord, read_corpus, tokenize_input,
 };
-use crate::train::config::{Config, ModelSource};
+use crate::train::config::{Config, ModelSource, RunSettings};
+use crate::train::console::{print_line, with_commas};
 use crate::train::{Error, Result};
-use meshwright_store::__internal::open_data;
 
 /// Opens the tokens at `path`, by default of the project's own text, and `--tokenizer` for a model with `vocab` token
 /// ids, and the tokenizer that decodes them, if known.
@@ -18,8 +19,27 @@ pub fn open_dataset(
     path: Option<&Path>,
     vocab: usize,
 ) -> Result<(TokenFile, Option<Tokenizer>)> {
-    if let Some(path) = path.filter(|path| is_token_file(path)) {
-        return Ok((TokenFile::open(path, vocab)?, choose_decoder(config)?));
+    let input = match path {
+        Some(path) => DataInput::open(path, config.token_dtype)?,
+        None => {
+            let text = Box::new(Cursor::new(read_corpus(&own_text())?));
+            DataInput::of_stream(Path::new("the project's own text"), None, text)?
+        }
+    };
+    open_input(input, config, vocab)
+}
+
+/// Opens the tokens of a file for a model with `vocab` token ids, and the tokenizer that decodes them, if known.
+fn open_input(
+    input: DataInput,
+    config: &Config,
+    vocab: usize,
+) -> Result<(TokenFile, Option<Tokenizer>)> {
+    if input.format().is_tokens() {
+        let path = input.path().to_owned();
+        let file = TokenFile::of_input(input, vocab)?;
+        let tokenizer = choose_decoder(config, &path, &file)?;
+        return Ok((file, tokenizer));
     }
     let tokenizer = choose_tokenizer(config)?;
     // The vocabulary of a folder is given, and its tokenizer may have ids that no text uses.
@@ -28,19 +48,33 @@ pub fn open_dataset(
         let tokenizer = tokenizer.name().to_owned();
         return Err(DataError::WideTokenizer { tokenizer, ids, vocab }.into());
     }
-    let file = match (path, tokenizer.is_bytes()) {
-        (Some(path), true) => TokenFile::open(path, vocab)?,
-        (Some(path), false) => tokenize_file(path, &tokenizer, vocab)?,
-        (None, is_bytes) => {
-            let (text, name) = (read_corpus(&own_text())?, "the project's own text");
-            if is_bytes {
-                TokenFile::from_text(text, vocab, name)?
-            } else {
-                tokenize_text(&tokenizer, text.as_slice(), name, vocab, &mut |_| ())?
-            }
-        }
+    if tokenizer.is_bytes() && vocab < 256 {
+        let name = input.path().display().to_string();
+        return Err(DataError::SmallVocabulary { name, vocab }.into());
+    }
+    let file = match (input.format(), tokenizer.is_bytes()) {
+        (DataFormat::Text, true) => TokenFile::of_input(input, vocab)?,
+        _ => tokenize(input, &tokenizer, config, vocab)?,
     };
     Ok((file, Some(tokenizer)))
+}
+
+/// Returns the settings with the vocabulary of `--tokenizer`, or of the record beside `--data`, if a new model is to be
+/// trained and `--vocab` is not given.
+///
+/// # Errors
+/// A tokenizer or a record that cannot be read.
+pub fn with_vocab_of_data(mut settings: RunSettings) -> Result<RunSettings> {
+    if settings.init_from.is_some() || settings.is_given("vocab") {
+        return Ok(settings);
+    }
+    let vocab = match (&settings.tokenizer, &settings.data) {
+        (Some(path), _) => Some(Tokenizer::open(path)?.vocab()),
+        (None, Some(path)) => TokensRecord::beside(path)?.map(|record| record.vocab),
+        (None, None) => None,
+    };
+    settings.vocab = vocab.unwrap_or(settings.vocab);
+    Ok(settings)
 }
 
 /// Returns the samples of `file`: of documents, if `--documents` is given.
@@ -80,17 +114,41 @@ fn refuse_bytes(folder: &Path) -> Error {
     ))
 }
 
-/// Returns the tokenizer that decodes the ids of a `.bin` file. A program without support for tokenizer files ignores
-/// that of the `--init-from` folder rather than refusing to train.
-fn choose_decoder(config: &Config) -> Result<Option<Tokenizer>> {
+/// Returns the tokenizer that decodes the ids of the file at `path`: the one that is given, that of the `--init-from`
+/// folder, or the one that is recorded beside the file. A program without support for tokenizer files ignores those
+/// that are not given rather than refusing to train.
+fn choose_decoder(config: &Config, path: &Path, file: &TokenFile) -> Result<Option<Tokenizer>> {
+    let recorded = file.tokenizer();
+    let differs = |tokenizer: &Tokenizer| {
+        recorded.filter(|recorded| !recorded.is_same(&tokenizer.record())).map(|recorded| {
+            let (path, own) = (path.display(), tokenizer.record());
+            format!("{path} has token ids of {recorded}, which differs from {own}")
+        })
+    };
     if config.tokenizer.is_some() {
-        return choose_tokenizer(config).map(Some);
+        let given = choose_tokenizer(config)?;
+        return match differs(&given) {
+            Some(difference) => Err(Error::Input(format!(
+                "--tokenizer: {difference}; give the tokenizer of the data, or leave it out"
+            ))),
+            None => Ok(Some(given)),
+        };
     }
     match tokenizer_of_model(config).map(|path| Tokenizer::open(&path)) {
-        Some(Ok(tokenizer)) => Ok(Some(tokenizer)),
-        None | Some(Err(TokenizeError::NotBuilt { .. })) => Ok(None),
-        Some(Err(error)) => Err(error.into()),
+        Some(Ok(own)) => {
+            if let Some(difference) = differs(&own) {
+                print_line(&format!(
+                    "warning: --data: {difference}; if their tokens differ too, tokenize the text by that of the model"
+                ));
+            }
+            return Ok(Some(own));
+        }
+        None | Some(Err(TokenizeError::NotBuilt { .. })) => {}
+        Some(Err(error)) => return Err(error.into()),
     }
+    // The file may have moved or changed since.
+    let opened = recorded.and_then(|recorded| Tokenizer::open(recorded.name.as_ref()).ok());
+    Ok(opened.filter(|tokenizer| differs(tokenizer).is_none()))
 }
 
 /// Returns the `tokenizer.json` of the `--init-from` folder, if there is one.
@@ -99,21 +157,47 @@ fn tokenizer_of_model(config: &Config) -> Option<PathBuf> {
     Some(folder.join("tokenizer.json")).filter(|path| path.exists())
 }
 
-/// Tokenizes text, and shows the progress.
-fn tokenize_file(path: &Path, tokenizer: &Tokenizer, vocab: usize) -> Result<TokenFile> {
-    let io = |source| DataError::Io { path: path.to_owned(), source };
-    let file = open_data(path)?;
-    let metadata = file.file().metadata().map_err(io)?;
-    let mut progress = TokenizeProgress::new(metadata.is_file().then_some(metadata.len()));
-    let name = path.display().to_string();
-    let tokens =
-        tokenize_text(tokenizer, file, &name, vocab, &mut |bytes| progress.show_progress(bytes));
+/// Tokenizes text, and shows the progress. `--documents` states the token after each record.
+fn tokenize(
+    input: DataInput,
+    tokenizer: &Tokenizer,
+    config: &Config,
+    vocab: usize,
+) -> Result<TokenFile> {
+    let name = input.path().display().to_string();
+    let len = input.regular_file().and_then(|file| Some(file.metadata().ok()?.len()));
+    let mut documents = TextDocuments::default();
+    documents.record_end = config.documents.map(|options| vec![options.end]);
+    if let Some(key) = &config.text_key {
+        documents.key.clone_from(key);
+    }
+    let mut progress = TokenizeProgress::new(len);
+    let mut show = |bytes| progress.show_progress(bytes);
+    let done = tokenize_input(tokenizer, input, &documents, vocab, &mut show);
     progress.finish();
-    Ok(tokens?)
+    match done {
+        Ok((file, encoded)) => {
+            describe_records(&name, &encoded, tokenizer);
+            Ok(file)
+        }
+        Err(TokenizeError::File(problem)) => Err(DataError::File(problem).into()),
+        Err(TokenizeError::Read { name, source }) => {
+            Err(DataError::Io { path: name.into(), source }.into())
+        }
+        Err(error) => Err(error.into()),
+    }
 }
 
-fn is_token_file(path: &Path) -> bool {
-    path.extension().is_some_and(|extension| extension == "bin")
+/// Prints how the documents of a file of records are separated.
+fn describe_records(name: &str, encoded: &Encoded, tokenizer: &Tokenizer) {
+    let Some(end) = &encoded.record_end else { return };
+    let ids: Vec<String> = end.iter().map(ToString::to_string).collect();
+    let after = match &end[..] {
+        [] => "nothing".to_owned(),
+        end => format!("token {} ({:?})", ids.join(" "), tokenizer.decode(end)),
+    };
+    let documents = with_commas(encoded.documents);
+    print_line(&format!("{documents} documents of {name}, with {after} after each"));
 }
 
 /// Returns the project's own book, the text of a run without `--data`. It is plain prose, so a minute of training has a

@@ -33,6 +33,7 @@ use checks::{check_batch, check_context, check_threads};
 use model_plan::{ModelPlan, hf_tensors};
 
 pub use checks::{check_auto_ranks, check_documents_are_used};
+pub use dataset::with_vocab_of_data;
 pub use description::describe_mesh;
 pub use memory::{DryRun, MemoryPlan};
 pub use outputs::PreparedOutputs;

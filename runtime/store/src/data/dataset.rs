@@ -3,8 +3,8 @@
 use std::ops::Range;
 use std::sync::OnceLock;
 
+use super::documents::RowParts;
 use super::fingerprint::Fingerprints;
-use super::packing::RowParts;
 use super::{
     Batch, DataError, DocumentOptions, Order, Packing, PackingWaste, SamplePosition, Sampler,
     TokenFile,
@@ -80,7 +80,7 @@ impl Dataset {
             let dataset = Dataset::new(file, seq, batch, order, seed)?;
             return Ok(Dataset { documents: Some(options), ..dataset });
         }
-        let packing = Packing::new(&file, options.end, seq)?;
+        let packing = Packing::new(&file, &options, seq)?;
         let sampler = Sampler::of_samples(packing.rows() as u64, seq, batch, order, seed);
         let sampler = sampler.expect("a file with the end of a document has a row");
         Ok(Dataset {
@@ -235,10 +235,9 @@ impl Dataset {
             packing.read_row(&self.file, sample as usize, options, parts)?;
             return Ok(SamplePosition { epoch, start: packing.start(sample as usize) });
         }
-        let RowParts { tokens, targets, starts } = parts;
-        let place = self.read_row(step, row, tokens, targets)?;
-        starts.copy_from_slice(&options.starts(tokens));
-        options.mask_targets(tokens, targets);
+        let mut parts = parts;
+        let place = self.read_row(step, row, parts.tokens, parts.targets)?;
+        options.separate(&self.file, place.start, &mut parts);
         Ok(place)
     }
 

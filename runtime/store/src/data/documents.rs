@@ -13,7 +13,7 @@ const SEARCHED: usize = 1 << 26;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct DocumentOptions {
-    /// The token that ends a document.
+    /// The token that ends a document, and fills packed rows; a file with an index of documents states their ends.
     pub end: u32,
     /// Rows are packed with whole documents; otherwise they follow one another in the file, and cut documents.
     pub packs: bool,
@@ -36,9 +36,11 @@ impl DocumentOptions {
         // Only a token that ends no document, and is followed by another one, has a target inside of its document.
         let mut has_targets = !self.masks_borders;
         read_blocks(file, 0..searched, |first, block| {
-            is_found |= block.contains(&end);
+            let ends = self.ends_in(file, first, block).count();
+            is_found |= ends > 0;
             let followed = block.len().min(file.len() - 1 - first);
-            has_targets = has_targets || block[..followed].iter().any(|token| *token != end);
+            has_targets =
+                has_targets || self.ends_in(file, first, &block[..followed]).count() < followed;
             !(is_found && has_targets)
         })?;
         let name = || file.name().to_owned();
@@ -57,36 +59,55 @@ impl DocumentOptions {
     pub fn first_start(&self, file: &TokenFile, at: usize) -> Result<Option<usize>, DataError> {
         let mut found = None;
         read_blocks(file, at.saturating_sub(1)..file.len() - 1, |first, block| {
-            let end = block.iter().position(|token| *token == self.end);
+            let end = self.ends_in(file, first, block).next();
             found = end.map(|end| first + end + 1);
             found.is_none()
         })?;
         Ok(found)
     }
 
-    /// Returns the position in the row at which the document of each of its `tokens` begins.
-    pub(super) fn starts(&self, tokens: &[u32]) -> Vec<u32> {
-        let mut start = 0;
-        let of_token = |(position, token): (usize, &u32)| {
-            let own = start;
-            if *token == self.end {
-                start = position as u32 + 1;
-            }
-            own
-        };
-        tokens.iter().enumerate().map(of_token).collect()
+    /// Returns the indices among `tokens`, which begin at token `first` of the file, after which a document ends: by
+    /// the index of the file, or else by the token.
+    pub(super) fn ends_in<'a>(
+        &self,
+        file: &'a TokenFile,
+        first: usize,
+        tokens: &'a [u32],
+    ) -> impl Iterator<Item = usize> + use<'a> {
+        let end = self.end;
+        let by_index = file.document_ends().map(|ends| {
+            let of_tokens = |count: usize| ends.partition_point(|end| *end <= first + count);
+            ends[of_tokens(0)..of_tokens(tokens.len())].iter().map(move |end| end - 1 - first)
+        });
+        let by_token = by_index.is_none().then(|| {
+            tokens.iter().enumerate().filter(move |(_, token)| **token == end).map(|(at, _)| at)
+        });
+        by_index.into_iter().flatten().chain(by_token.into_iter().flatten())
     }
 
-    /// Ignores the targets after the last tokens of documents, if `masks_borders` is set.
-    pub(super) fn mask_targets(&self, tokens: &[u32], targets: &mut [u32]) {
-        if self.masks_borders {
-            for (token, target) in tokens.iter().zip(targets) {
-                if *token == self.end {
-                    *target = Batch::IGNORED;
-                }
+    /// Makes `tokens`, a row that begins at token `first` of the file, a row of documents: writes the position at which
+    /// the document of each token begins, and ignores the targets after the last tokens of documents, if
+    /// `masks_borders` is set.
+    pub(super) fn separate(&self, file: &TokenFile, first: usize, parts: &mut RowParts<'_>) {
+        let RowParts { tokens, targets, starts } = parts;
+        let mut start = 0;
+        for end in self.ends_in(file, first, tokens) {
+            starts[start..=end].fill(start as u32);
+            start = end + 1;
+            if self.masks_borders {
+                targets[end] = Batch::IGNORED;
             }
         }
+        starts[start..].fill(start as u32);
     }
+}
+
+/// The parts of a row that is read.
+pub(super) struct RowParts<'a> {
+    pub tokens: &'a mut [u32],
+    pub targets: &'a mut [u32],
+    /// The position at which the document of each token begins.
+    pub starts: &'a mut [u32],
 }
 
 /// Reads the tokens `range` of `file` block by block, each with the index of its first token, until `visit` returns
@@ -116,10 +137,15 @@ mod tests {
         DocumentOptions { end, packs: false, masks_borders }
     }
 
-    #[test]
-    fn documents_begin_after_the_end_of_others() {
-        assert_eq!(options(9, false).starts(&[1, 9, 9, 2, 3, 9]), [0, 0, 2, 3, 3, 3]);
-        assert_eq!(options(7, false).starts(&[1, 9, 9]), [0, 0, 0]);
+    /// Returns starts and targets of a row with these tokens, from token `first` of the file on.
+    fn separate(file: &TokenFile, first: usize, masks: bool) -> (Vec<u32>, Vec<u32>) {
+        let len = file.len() - first;
+        let (mut tokens, mut targets, mut starts) = (vec![0; len], vec![1; len], vec![0; len]);
+        file.read(first, &mut tokens).unwrap();
+        let (tokens, into_targets, into_starts) = (&mut tokens[..], &mut targets, &mut starts);
+        let mut parts = RowParts { tokens, targets: into_targets, starts: into_starts };
+        options(9, masks).separate(file, first, &mut parts);
+        (starts, targets)
     }
 
     #[test]
@@ -131,15 +157,31 @@ mod tests {
     }
 
     #[test]
-    fn targets_of_other_documents_are_masked_if_asked() {
-        let tokens = [1, 9, 9, 2];
-        for (masks, expected) in
-            [(false, [9, 9, 2, 3]), (true, [9, Batch::IGNORED, Batch::IGNORED, 3])]
-        {
-            let mut targets = [9, 9, 2, 3];
-            options(9, masks).mask_targets(&tokens, &mut targets);
-            assert_eq!(targets, expected);
-        }
+    fn documents_begin_after_the_end_of_others() {
+        let file = |tokens: &[u8]| TokenFile::from_text(tokens.to_vec(), 256, "numbers").unwrap();
+        let row = separate(&file(&[1, 9, 9, 2, 3, 9]), 0, false);
+        assert_eq!(row, (vec![0, 0, 2, 3, 3, 3], vec![1; 6]));
+        let (starts, targets) = separate(&file(&[7, 1, 9, 9, 2]), 1, true);
+        assert_eq!(
+            (starts, targets),
+            (vec![0, 0, 2, 3], vec![1, Batch::IGNORED, Batch::IGNORED, 1])
+        );
+        assert_eq!(separate(&file(&[1, 2]), 0, true).0, [0, 0]);
+    }
+
+    /// The token is the content of documents then.
+    #[test]
+    fn an_index_states_the_ends_of_documents() {
+        let file = TokenFile::from_text(vec![1, 9, 9, 2, 3, 4], 256, "numbers").unwrap();
+        let file = file.with_document_ends(vec![1, 4, 6]);
+        assert_eq!(separate(&file, 0, false).0, [0, 1, 1, 1, 4, 4]);
+        assert_eq!(
+            separate(&file, 2, true),
+            (vec![0, 0, 2, 2], vec![1, Batch::IGNORED, 1, Batch::IGNORED])
+        );
+        options(200, true).check_file(&file).unwrap();
+        let packing = crate::data::Packing::new(&file, &options(200, true), 3).unwrap();
+        assert_eq!((packing.rows(), packing.waste().documents, packing.padding(0)), (2, 3, 0));
     }
 
     /// A last token that nothing follows has no target either.

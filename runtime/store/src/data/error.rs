@@ -2,6 +2,18 @@
 
 use std::path::PathBuf;
 
+use super::{Encoding, TokenizerRecord};
+
+/// A file that is not data of the expected form, with the next step.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{name}: {problem}")]
+pub struct FileProblem {
+    /// The file, and the line or row if there is one.
+    pub name: String,
+    /// The problem and its fix.
+    pub problem: String,
+}
+
 /// Reason why data cannot be trained on, with file and fix.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -28,25 +40,31 @@ pub enum DataError {
         /// The file.
         name: String,
     },
-    /// The file stands for another one, which was not fetched.
-    #[error("--data: {name}: {}", super::IS_LFS_POINTER)]
-    LfsPointer {
+    /// The file has no data, or not in this form.
+    #[error("--data: {0}")]
+    File(FileProblem),
+    /// Ids that can be read with either width.
+    #[error(
+        "--data: {name} can be read as u16 and as u32 ids; state the width by --token-dtype u16 or u32, or name it \
+         .u16.bin or .u32.bin"
+    )]
+    UnknownWidth {
         /// The file.
         name: String,
     },
     /// The length of a token file is not a whole number of tokens.
     #[error(
         "--data: {name} has {bytes} bytes, which is not a whole number of {width}-byte tokens; the file is truncated, \
-         or not made of u{} tokens",
-        width * 8
+         or not made of {} tokens",
+        encoding.dtype(), width = encoding.width()
     )]
     Torn {
         /// The file.
         name: String,
         /// Length of the file in bytes.
         bytes: usize,
-        /// Bytes of a token.
-        width: usize,
+        /// The encoding that it was read by.
+        encoding: Encoding,
     },
     /// A file was cut off while it was trained on.
     #[error(
@@ -64,7 +82,7 @@ pub enum DataError {
     /// Text by bytes needs an id for every byte.
     #[error(
         "--data: {name} is text, read byte by byte, which needs a vocabulary of at least 256; the model has {vocab}. \
-         Use a .bin file of token ids, or a model with a larger --vocab"
+         Use a file of token ids, or a model with a larger --vocab"
     )]
     SmallVocabulary {
         /// The file.
@@ -89,7 +107,7 @@ pub enum DataError {
     /// No document ends in the data.
     #[error(
         "--documents: token {end} does not occur in the first {searched} tokens of {name}, so no document ends there; \
-         give the token that ends documents (`tokenize --append-eos` writes one), or leave --documents out"
+         give the token that ends documents (`tokenize --eos` writes one), or leave --documents out"
     )]
     NoDocuments {
         /// The file.
@@ -124,20 +142,28 @@ pub enum DataError {
     /// A token beyond the vocabulary.
     #[error(
         "--data: {name} has token id {id} at position {position}, beyond the vocabulary of {vocab}; the file was made \
-         by another tokenizer, or has another width than the u{} it was read as",
-        width * 8
+         by {}",
+        match made_by {
+            Some(tokenizer) => format!("{tokenizer}: a new model needs a --vocab of its size, another one its tokens"),
+            None => format!(
+                "another tokenizer, or has another width than the {} it was read as",
+                encoding.dtype()
+            ),
+        }
     )]
     UnknownToken {
         /// The file.
         name: String,
-        /// The token.
-        id: u32,
+        /// The token, which may be negative or have more than 32 bits.
+        id: i64,
         /// Index of the token in the file, from 0.
         position: usize,
         /// The model's vocabulary size.
         vocab: usize,
-        /// Bytes of a token.
-        width: usize,
+        /// The encoding that it was read by.
+        encoding: Encoding,
+        /// The tokenizer that has made the tokens, if it is known.
+        made_by: Option<Box<TokenizerRecord>>,
     },
     /// A token file whose ids are twice as wide as they were read.
     #[error(
@@ -145,7 +171,7 @@ pub enum DataError {
         width * 8,
         width * 16,
         if *width == 2 {
-            "name it .u32.bin instead of .u16.bin"
+            "name it .u32.bin, or give --token-dtype u32"
         } else {
             "write them as u16 or u32, such as by numpy's astype(\"uint32\")"
         }

@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use serde::{Serialize, Serializer};
+
 /// Encoding of the tokens of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Encoding {
@@ -11,6 +13,22 @@ pub enum Encoding {
     U16,
     /// Little-endian 32-bit ids.
     U32,
+    /// 8-bit ids, of a format that states it.
+    U8,
+    /// Little-endian 64-bit ids, of a format that states it.
+    U64,
+    /// Little-endian signed 16-bit ids, of a format that states it; none may be negative.
+    I16,
+    /// Little-endian signed 32-bit ids, of a format that states it; none may be negative.
+    I32,
+    /// Little-endian signed 64-bit ids, of a format that states it; none may be negative.
+    I64,
+}
+
+impl Serialize for Encoding {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(self.dtype())
+    }
 }
 
 impl Encoding {
@@ -35,7 +53,7 @@ impl Encoding {
 
     /// Returns the encoding that the name of a token file states; `None` for a name without a width.
     pub fn of_name(path: &Path) -> Option<Encoding> {
-        let name = path.file_name()?.as_encoded_bytes();
+        let name = path.file_name()?.as_encoded_bytes().to_ascii_lowercase();
         if name.ends_with(b".u16.bin") {
             Some(Encoding::U16)
         } else {
@@ -43,18 +61,38 @@ impl Encoding {
         }
     }
 
-    /// Returns the encoding of a `.bin` file; see [`TokenFile::open`](super::TokenFile::open).
-    pub(super) fn of_file(path: &Path, bytes: &[u8], vocab: usize) -> Encoding {
-        if let Some(named) = Encoding::of_name(path) {
-            return named;
+    /// Returns the encoding with the name `u16`, and so on.
+    pub fn of_dtype(name: &str) -> Option<Encoding> {
+        use Encoding::*;
+        [U8, U16, U32, U64, I16, I32, I64].into_iter().find(|encoding| encoding.dtype() == name)
+    }
+
+    /// The name of the numbers in the file, such as `u16`.
+    pub const fn dtype(self) -> &'static str {
+        match self {
+            Encoding::Bytes => "bytes",
+            Encoding::U8 => "u8",
+            Encoding::U16 => "u16",
+            Encoding::U32 => "u32",
+            Encoding::U64 => "u64",
+            Encoding::I16 => "i16",
+            Encoding::I32 => "i32",
+            Encoding::I64 => "i64",
         }
-        if vocab > 1 << 16 {
-            return Encoding::U32;
+    }
+
+    /// Returns the number at the beginning of `bytes`, also one that is no token id.
+    pub(super) fn number(self, bytes: &[u8]) -> i64 {
+        let mut word = [0; 8];
+        let width = self.width();
+        word[..width].copy_from_slice(&bytes[..width]);
+        let is_negative = bytes[width - 1] >= 0x80;
+        match self {
+            Encoding::U64 if is_negative => return i64::MAX,
+            Encoding::I16 | Encoding::I32 if is_negative => word[width..].fill(0xff),
+            _ => {}
         }
-        if !bytes.len().is_multiple_of(4) {
-            return Encoding::U16;
-        }
-        if Encoding::U16.alternates_with_zero(bytes) { Encoding::U32 } else { Encoding::U16 }
+        i64::from_le_bytes(word)
     }
 
     /// Returns true if every second id is 0, and not all are: such ids are probably twice as wide.
@@ -69,9 +107,10 @@ impl Encoding {
     /// Bytes of one token.
     pub const fn width(self) -> usize {
         match self {
-            Encoding::Bytes => 1,
-            Encoding::U16 => 2,
-            Encoding::U32 => 4,
+            Encoding::Bytes | Encoding::U8 => 1,
+            Encoding::U16 | Encoding::I16 => 2,
+            Encoding::U32 | Encoding::I32 => 4,
+            Encoding::U64 | Encoding::I64 => 8,
         }
     }
 }

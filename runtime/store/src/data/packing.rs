@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use xxhash_rust::xxh3::Xxh3Default;
 
-use super::documents::read_blocks;
+use super::documents::{RowParts, read_blocks};
 use super::{Batch, DataError, DocumentOptions, TokenFile};
 
 /// Rows that are packed with the documents of a file, all of them once.
@@ -34,14 +34,6 @@ struct DocumentPiece {
     len: usize,
 }
 
-/// The parts of a row that is read.
-pub(super) struct RowParts<'a> {
-    pub tokens: &'a mut [u32],
-    pub targets: &'a mut [u32],
-    /// The position at which the document of each token begins.
-    pub starts: &'a mut [u32],
-}
-
 /// The padding of packed rows, and the documents that are cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PackingWaste {
@@ -65,17 +57,19 @@ impl PackingWaste {
 }
 
 impl Packing {
-    /// Packs the documents of `file` into rows of `seq` tokens. Each document ends after the token `end`. Reads the
-    /// whole file.
+    /// Packs the documents of `file` into rows of `seq` tokens. Reads the whole file.
     ///
     /// # Errors
     /// A token beyond the vocabulary.
-    pub fn new(file: &TokenFile, end: u32, seq: usize) -> Result<Packing, DataError> {
+    pub fn new(
+        file: &TokenFile,
+        options: &DocumentOptions,
+        seq: usize,
+    ) -> Result<Packing, DataError> {
         let mut documents: Vec<DocumentPiece> = Vec::new();
         let mut start = 0;
         read_blocks(file, 0..file.len(), |first, block| {
-            let ends = block.iter().enumerate().filter(|(_, token)| **token == end);
-            for (index, _) in ends {
+            for index in options.ends_in(file, first, block) {
                 let next = first + index + 1;
                 documents.push(DocumentPiece { start, len: next - start });
                 start = next;
@@ -177,7 +171,9 @@ impl Packing {
         for piece in self.pieces_of(row) {
             let range = position..position + piece.len;
             file.read(piece.start, &mut tokens[range.clone()])?;
-            let ends = tokens[range.end - 1] == options.end;
+            let last = piece.start + piece.len - 1;
+            let ends =
+                options.ends_in(file, last, &tokens[range.end - 1..range.end]).next().is_some();
             if position > 0 && !options.masks_borders {
                 targets[position - 1] = tokens[position];
             }
@@ -268,7 +264,7 @@ mod tests {
     fn documents_fill_the_row_with_the_least_space() {
         // Lengths 3, 4, 2, 5, 3 in rows of 7: 5 + 2, 4 + 3, 3.
         let file = file("ab.abc.a.abcd.xy.");
-        let packing = Packing::new(&file, u32::from(b'.'), 7).unwrap();
+        let packing = Packing::new(&file, &options(false), 7).unwrap();
         let expected = PackingWaste { documents: 5, cut: 0, rows: 3, padding: 4, tokens: 21 };
         assert_eq!(packing.waste(), expected);
         let rows = |masks| [0, 1, 2].map(|number| row(&file, &packing, number, masks));
@@ -289,7 +285,7 @@ mod tests {
     #[test]
     fn only_documents_longer_than_a_row_are_cut() {
         let file = file("abcdefghi.x.jk");
-        let packing = Packing::new(&file, u32::from(b'.'), 4).unwrap();
+        let packing = Packing::new(&file, &options(false), 4).unwrap();
         let expected = PackingWaste { documents: 3, cut: 1, rows: 4, padding: 2, tokens: 16 };
         assert_eq!(packing.waste(), expected);
         let rows = [0, 1, 2, 3].map(|number| row(&file, &packing, number, true));

@@ -1,4 +1,4 @@
-//! The tokenizer of a run, as checkpoints name it.
+//! The tokenizer of a run, as checkpoints and records of tokens name it.
 
 use std::fmt;
 

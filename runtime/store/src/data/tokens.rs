@@ -1,6 +1,6 @@
 //! Files of tokens, memory-mapped: opening one costs no memory, however large it is.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::Read;
 use std::ops::Range;
 use std::path::Path;
@@ -10,28 +10,28 @@ use memmap2::Mmap;
 use rayon::prelude::*;
 
 use super::ids::{Encoding, Ids};
-use super::lfs::is_lfs_pointer;
-use super::{DataError, TokenizerRecord};
-use meshwright_os::{InputFile, kind_of_special_file};
+use super::token_layout::{OpenedTokens, TokenLayout};
+use super::{DataError, DataFormat, DataInput, FileProblem, TokenizerRecord};
 
 /// Tokens that are checked against the vocabulary when a file is opened. Later ones are checked when they are read,
 /// so that opening a file of any size stays quick.
 const CHECKED_AT_START: usize = 1 << 26;
 
-/// Fewest ids of a file that is refused because every second one is 0.
-const MIN_ALTERNATING: usize = 64;
-
 /// A sequence of tokens whose ids are below a vocabulary size.
 #[derive(Debug)]
 pub struct TokenFile {
     content: Arc<FileContent>,
-    /// The bytes of the content that are its tokens.
-    range: Range<usize>,
+    /// The bytes of the ids.
+    bytes: Range<usize>,
+    /// Index of the first token in the file, if this is a part of it.
+    first: usize,
     encoding: Encoding,
     vocab: usize,
     name: String,
-    /// The tokenizer that has made the tokens of a text; `None` for token ids.
+    /// The tokenizer that has made the tokens; `None` if it is not known.
     tokenizer: Option<TokenizerRecord>,
+    /// The index after the last token of each document; `None` without an index.
+    document_ends: Option<Vec<usize>>,
 }
 
 #[derive(Debug)]
@@ -44,42 +44,43 @@ enum FileContent {
 impl TokenFile {
     /// Opens `path` for a model with `vocab` token ids.
     ///
-    /// A name that ends in `.bin` is a file of little-endian ids, any other is text by bytes. Ids are 16 bits wide
-    /// when the name ends in `.u16.bin`, and 32 bits when it ends in `.u32.bin`, when `vocab` is above 65536, or when
-    /// the content shows it: every second 16-bit half is zero, and not all of them are. Otherwise they are 16 bits
-    /// wide.
+    /// The content determines the [format](DataFormat): token ids, which are mapped, or text by bytes.
     ///
     /// # Errors
-    /// A file that is missing, a device or a socket, empty, torn in the middle of a token, has ids beyond the
-    /// vocabulary or of twice the width, and text for a vocabulary below 256.
+    /// As [`DataInput::open`] and [`of_input`](Self::of_input).
     pub fn open(path: &Path, vocab: usize) -> Result<TokenFile, DataError> {
+        TokenFile::of_input(DataInput::open(path, None)?, vocab)
+    }
+
+    /// Reads a file of token ids, or text by bytes, for a model with `vocab` token ids.
+    ///
+    /// The width of raw ids is the one that was given, that of their record or their name; else the only one that the
+    /// vocabulary and the ids allow: 32 bits for a `vocab` above 65536, and below it, if every second 16-bit half is
+    /// zero.
+    ///
+    /// # Errors
+    /// A file that is empty, torn in the middle of a token, has ids beyond the vocabulary, of twice the width or of
+    /// either width; a header or an index that does not fit; text for a vocabulary below 256, and a format that only a
+    /// tokenizer reads.
+    pub fn of_input(input: DataInput, vocab: usize) -> Result<TokenFile, DataError> {
+        let (path, dtype, format) = (input.path.clone(), input.dtype, input.format().clone());
         let name = path.display().to_string();
-        let io = |source| DataError::Io { path: path.to_owned(), source };
-        let mut input = open_data(path)?;
-        let metadata = input.file().metadata().map_err(io)?;
-        let content = if metadata.is_file() && metadata.len() > 0 {
-            // SAFETY: the map is read only, and is read with its length of now. As for every mapped file, reading what
-            // another program has cut off would end the process with a bus error; `check_length` looks before every
-            // batch, which leaves the moment in between.
-            let map = unsafe { Mmap::map(input.file()) }.map_err(io)?;
-            FileContent::Mapped(map, input.into_file())
+        if !format.is_tokens() && format != DataFormat::Text {
+            let problem =
+                "it holds documents; tokenize them first (tokenize, or tokenize_input)".to_owned();
+            return Err(DataError::File(FileProblem { name, problem }));
+        }
+        let content = FileContent::of_input(input)?;
+        let bytes = content.bytes();
+        if bytes.is_empty() {
+            return Err(DataError::Empty { name });
+        }
+        let layout = if format.is_tokens() {
+            TokenLayout::new(&format, &OpenedTokens { path: &path, bytes, vocab, dtype })?
         } else {
-            let mut bytes = Vec::new();
-            input.read_to_end(&mut bytes).map_err(io)?;
-            FileContent::Owned(bytes)
+            TokenLayout::of_text(bytes.len())
         };
-        if is_lfs_pointer(content.bytes()) {
-            return Err(DataError::LfsPointer { name });
-        }
-        if path.extension().is_none_or(|ext| ext != "bin") {
-            return TokenFile::new(content, Encoding::Bytes, vocab, name);
-        }
-        let encoding = Encoding::of_file(path, content.bytes(), vocab);
-        let is_long = content.bytes().len() >= MIN_ALTERNATING * encoding.width();
-        if is_long && encoding.alternates_with_zero(content.bytes()) {
-            return Err(DataError::OtherWidth { name, width: encoding.width() });
-        }
-        TokenFile::new(content, encoding, vocab, name)
+        TokenFile::new(content, layout, vocab, name)
     }
 
     /// Wraps text in memory as byte tokens; `name` is its name in messages.
@@ -87,7 +88,8 @@ impl TokenFile {
     /// # Errors
     /// An empty text, or a vocabulary below 256.
     pub fn from_text(text: Vec<u8>, vocab: usize, name: &str) -> Result<TokenFile, DataError> {
-        TokenFile::new(FileContent::Owned(text), Encoding::Bytes, vocab, name.to_owned())
+        let layout = TokenLayout::of_text(text.len());
+        TokenFile::new(FileContent::Owned(text), layout, vocab, name.to_owned())
     }
 
     /// Wraps token ids in memory, for a vocabulary of `vocab`; `name` is their name in messages.
@@ -95,28 +97,27 @@ impl TokenFile {
     /// # Errors
     /// No ids, and ids beyond the vocabulary.
     pub fn from_ids(ids: Ids, vocab: usize, name: &str) -> Result<TokenFile, DataError> {
-        TokenFile::new(FileContent::Owned(ids.bytes), ids.encoding, vocab, name.to_owned())
+        let layout = TokenLayout::without_index(ids.encoding, 0..ids.bytes.len());
+        TokenFile::new(FileContent::Owned(ids.bytes), layout, vocab, name.to_owned())
     }
 
     fn new(
         content: FileContent,
-        encoding: Encoding,
+        layout: TokenLayout,
         vocab: usize,
         name: String,
     ) -> Result<TokenFile, DataError> {
-        let (bytes, width) = (content.bytes().len(), encoding.width());
-        if bytes == 0 {
+        let TokenLayout { encoding, bytes, document_ends, tokenizer } = layout;
+        if bytes.is_empty() {
             return Err(DataError::Empty { name });
-        }
-        if !bytes.is_multiple_of(width) {
-            return Err(DataError::Torn { name, bytes, width });
         }
         if encoding == Encoding::Bytes && vocab < 256 {
             return Err(DataError::SmallVocabulary { name, vocab });
         }
-        let tokenizer = (encoding == Encoding::Bytes).then(TokenizerRecord::bytes);
-        let (content, range) = (Arc::new(content), 0..bytes);
-        let file = TokenFile { content, range, encoding, vocab, name, tokenizer };
+        let content = Arc::new(content);
+        let first = 0;
+        let file =
+            TokenFile { content, bytes, first, encoding, vocab, name, tokenizer, document_ends };
         file.check_start()?;
         Ok(file)
     }
@@ -124,7 +125,7 @@ impl TokenFile {
     /// Number of tokens, at least 1.
     #[expect(clippy::len_without_is_empty, reason = "never empty")]
     pub fn len(&self) -> usize {
-        self.range.len() / self.encoding.width()
+        self.bytes.len() / self.encoding.width()
     }
 
     /// Returns the encoding of the tokens.
@@ -142,7 +143,12 @@ impl TokenFile {
         &self.name
     }
 
-    /// Returns the tokenizer that has made the tokens of a text; `None` if the file has token ids.
+    /// Returns the index after the last token of each document, in order; `None` if the file has no index.
+    pub fn document_ends(&self) -> Option<&[usize]> {
+        self.document_ends.as_deref()
+    }
+
+    /// Returns the tokenizer that has made the tokens; `None` if it is not known.
     pub fn tokenizer(&self) -> Option<&TokenizerRecord> {
         self.tokenizer.as_ref()
     }
@@ -153,27 +159,34 @@ impl TokenFile {
         TokenFile { tokenizer: Some(tokenizer), ..self }
     }
 
-    /// The stored bytes.
+    /// The stored bytes of the ids.
     pub(super) fn bytes(&self) -> &[u8] {
-        &self.content.bytes()[self.range.clone()]
+        &self.content.bytes()[self.bytes.clone()]
     }
 
-    /// Splits the tokens before the token at index `at`, which both parts have some of, without a copy.
+    /// Splits the tokens before the token at index `at`, which both parts have some of, without a copy of them.
     ///
     /// # Panics
     /// If a part would be empty: a fault of the calling code.
     pub fn split_at(self, at: usize) -> [TokenFile; 2] {
         assert!(0 < at && at < self.len(), "token {at} of {} splits nothing", self.len());
-        let TokenFile { range, .. } = &self;
-        let middle = range.start + at * self.encoding.width();
-        let part = |range: Range<usize>| TokenFile {
+        let middle = self.bytes.start + at * self.encoding.width();
+        let ends = self.document_ends.as_deref().map(|ends| {
+            let (before, after) = ends.split_at(ends.partition_point(|end| *end <= at));
+            [before.to_vec(), after.iter().map(|end| end - at).collect()]
+        });
+        let [before, after] = ends.map_or([None, None], |ends| ends.map(Some));
+        let part = |from: usize, bytes: Range<usize>, document_ends| TokenFile {
             content: Arc::clone(&self.content),
-            range,
+            bytes,
+            first: self.first + from,
             name: self.name.clone(),
             tokenizer: self.tokenizer.clone(),
+            document_ends,
             ..self
         };
-        [range.start..middle, middle..range.end].map(part)
+        let Range { start, end } = self.bytes;
+        [part(0, start..middle, before), part(at, middle..end, after)]
     }
 
     /// Copies the tokens from `start` on into `out`.
@@ -187,7 +200,7 @@ impl TokenFile {
     pub fn read(&self, start: usize, out: &mut [u32]) -> Result<(), DataError> {
         self.decode(start, out);
         match out.iter().position(|id| *id as usize >= self.vocab) {
-            Some(at) => Err(self.unknown_token(out[at], start + at)),
+            Some(at) => Err(self.unknown_token(start + at)),
             None => Ok(()),
         }
     }
@@ -196,10 +209,21 @@ impl TokenFile {
     pub(super) fn decode(&self, start: usize, out: &mut [u32]) {
         let width = self.encoding.width();
         let bytes = &self.bytes()[start * width..(start + out.len()) * width];
+        // No vocabulary has the largest id, which stands for numbers that are no ids.
         match self.encoding {
-            Encoding::Bytes => fill_ids(out, bytes, |[a]: [u8; 1]| u32::from(a)),
+            Encoding::Bytes | Encoding::U8 => fill_ids(out, bytes, |[a]: [u8; 1]| u32::from(a)),
             Encoding::U16 => fill_ids(out, bytes, |pair| u32::from(u16::from_le_bytes(pair))),
-            Encoding::U32 => fill_ids(out, bytes, u32::from_le_bytes),
+            Encoding::I16 => {
+                fill_ids(out, bytes, |pair| {
+                    u32::try_from(i16::from_le_bytes(pair)).unwrap_or(u32::MAX)
+                });
+            }
+            Encoding::U32 | Encoding::I32 => fill_ids(out, bytes, u32::from_le_bytes),
+            Encoding::U64 | Encoding::I64 => {
+                fill_ids(out, bytes, |word| {
+                    u32::try_from(u64::from_le_bytes(word)).unwrap_or(u32::MAX)
+                });
+            }
         }
     }
 
@@ -222,7 +246,8 @@ impl TokenFile {
     /// Checks the first tokens against the vocabulary on all cores.
     fn check_start(&self) -> Result<(), DataError> {
         // Ids of this width that are all in the vocabulary need no look.
-        if self.vocab >= 1 << (8 * self.encoding.width()).min(32) {
+        let is_unsigned = matches!(self.encoding, Encoding::Bytes | Encoding::U8 | Encoding::U16);
+        if is_unsigned && self.vocab >= 1 << (8 * self.encoding.width()) {
             return Ok(());
         }
         const BLOCK: usize = 1 << 16;
@@ -235,37 +260,45 @@ impl TokenFile {
         bad.map_or(Ok(()), Err)
     }
 
+    /// Returns the file with an index of documents.
+    #[cfg(test)]
+    pub(super) fn with_document_ends(self, ends: Vec<usize>) -> TokenFile {
+        TokenFile { document_ends: Some(ends), ..self }
+    }
+
     /// Returns the file with another vocabulary size, without a check of its tokens against it.
     #[cfg(test)]
     pub(super) fn with_vocab(self, vocab: usize) -> TokenFile {
         TokenFile { vocab, ..self }
     }
 
-    fn unknown_token(&self, id: u32, position: usize) -> DataError {
-        let (name, vocab, width) = (self.name.clone(), self.vocab, self.encoding.width());
-        let position = self.range.start / width + position;
-        DataError::UnknownToken { name, id, position, vocab, width }
-    }
-}
-
-/// Opens a file of data, or a pipe once it has a writer. Devices, which may have no end, and sockets are refused before
-/// they are opened.
-///
-/// # Errors
-/// A file that is missing, a pipe to which no program writes, a device, a socket and a folder.
-pub fn open_data(path: &Path) -> Result<InputFile, DataError> {
-    let io = |source| DataError::Io { path: path.to_owned(), source };
-    let file_type = fs::metadata(path).map_err(io)?.file_type();
-    if file_type.is_dir() {
-        return Err(io(std::io::ErrorKind::IsADirectory.into()));
-    }
-    match kind_of_special_file(file_type) {
-        Some(kind) => Err(DataError::SpecialFile { path: path.to_owned(), kind }),
-        None => InputFile::open(path).map_err(io),
+    fn unknown_token(&self, position: usize) -> DataError {
+        let (name, vocab, encoding) = (self.name.clone(), self.vocab, self.encoding);
+        let id = encoding.number(&self.bytes()[position * encoding.width()..]);
+        let made_by = self.tokenizer.clone().filter(|_| encoding != Encoding::Bytes).map(Box::new);
+        let position = self.first + position;
+        DataError::UnknownToken { name, id, position, vocab, encoding, made_by }
     }
 }
 
 impl FileContent {
+    /// Maps a regular file, and reads others.
+    fn of_input(input: DataInput) -> Result<FileContent, DataError> {
+        let path = input.path().to_owned();
+        let io = |source| DataError::Io { path: path.clone(), source };
+        if let Some(file) = input.regular_file() {
+            let file = file.try_clone().map_err(io)?;
+            // SAFETY: the map is read only, and is read with its length of now. As for every mapped file, reading what
+            // another program has cut off would end the process with a bus error; `check_length` looks before every
+            // batch, which leaves the moment in between.
+            let map = unsafe { Mmap::map(&file) }.map_err(io)?;
+            return Ok(FileContent::Mapped(map, file));
+        }
+        let mut bytes = Vec::new();
+        input.into_reader().read_to_end(&mut bytes).map_err(io)?;
+        Ok(FileContent::Owned(bytes))
+    }
+
     fn bytes(&self) -> &[u8] {
         match self {
             FileContent::Mapped(map, _) => map,
@@ -309,7 +342,7 @@ mod tests {
     fn id_width_follows_from_name_and_content() {
         let dir = tempfile::tempdir().unwrap();
         let open = |name, bytes: &[u8], vocab| TokenFile::open(&write(&dir, name, bytes), vocab);
-        let ids = [1, 500, 3, 999];
+        let ids: Vec<u32> = [1, 500, 3, 999].repeat(16);
         let narrow: Vec<u16> = ids.iter().map(|id| *id as u16).collect();
         for (name, bytes, vocab, encoding) in [
             ("a.bin", u16s(&narrow), 1000, Encoding::U16),
@@ -320,9 +353,16 @@ mod tests {
             ("f.u16.bin", u16s(&narrow), 100_000, Encoding::U16),
         ] {
             let file = open(name, &bytes, vocab).unwrap();
-            assert_eq!((file.encoding(), all(&file)), (encoding, ids.to_vec()), "{name}");
+            assert_eq!((file.encoding(), all(&file)), (encoding, ids.clone()), "{name}");
         }
-        assert_eq!(open("zeros.bin", &[0; 8], 1000).unwrap().encoding(), Encoding::U16);
+        // Both widths are possible.
+        for bytes in [vec![0; 8], u32s(&[1, 500])] {
+            let text = open("few.bin", &bytes, 1000).unwrap_err().to_string();
+            assert!(
+                text.contains("can be read as u16 and as u32 ids; state the width by"),
+                "{text}"
+            );
+        }
         let text = open("text.txt", b"A\xff", 256).unwrap();
         assert_eq!((text.encoding(), all(&text)), (Encoding::Bytes, vec![65, 255]));
     }
@@ -336,7 +376,7 @@ mod tests {
         for (name, bytes, expected) in [
             ("a.bin", u32s(&wide), "as u32, so they are probably u64; write them as u16 or u32"),
             ("b.u32.bin", u32s(&wide), "as u32, so they are probably u64"),
-            ("c.u16.bin", u32s(&ids), "as u16, so they are probably u32; name it .u32.bin"),
+            ("c.u16.bin", u32s(&ids), "as u16, so they are probably u32; name it .u32.bin, or"),
         ] {
             let text = open(name, &bytes).unwrap_err().to_string();
             assert!(text.contains(name) && text.contains(expected), "{text}");

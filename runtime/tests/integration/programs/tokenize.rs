@@ -33,11 +33,17 @@ fn files_and_standard_input_become_one_file() {
         [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap());
     assert_eq!((output.status.code(), stderr.as_str()), (Some(0), ""));
     assert!(
-        stdout.starts_with("out.bin: 8 tokens of 16 bits, from 3 documents with 7 bytes; "),
+        stdout.starts_with("out.bin: 8 tokens of 16 bits, from 3 documents with 5 bytes; "),
         "{stdout}"
     );
     assert_eq!(ids(&dir.path().join("out.bin"), 256), b"ab.cd.e.".map(u32::from));
-    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 2);
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 3);
+    let record = std::fs::read(dir.path().join("out.bin.json")).unwrap();
+    let record: serde_json::Value = serde_json::from_slice(&record).unwrap();
+    let expected = serde_json::json!({
+        "tokens": 8, "dtype": "u16", "vocab": 256, "tokenizer": {"name": "bytes", "xxh3": null},
+    });
+    assert_eq!(record, expected);
 }
 
 #[test]
@@ -51,12 +57,41 @@ fn every_width_can_be_asked_for() {
     }
     // The earlier output is still there.
     assert_eq!(std::fs::metadata(dir.path().join("out.bin.1")).unwrap().len(), 6);
+    // With its record.
+    assert_eq!(ids(&dir.path().join("out.bin"), 256), [97, 98, 99]);
+    let record = std::fs::read_to_string(dir.path().join("out.bin.1.json")).unwrap();
+    assert!(record.contains("\"u16\""), "{record}");
+}
+
+/// Each line is a document, whatever the format around it.
+#[test]
+fn lines_of_json_are_documents() {
+    let dir = tempfile::tempdir().unwrap();
+    let lines = "{\"text\": \"ab\", \"id\": 1}\n{\"text\": \"\"}\n{\"text\": \"c\"}\n";
+    std::fs::write(dir.path().join("a.jsonl"), lines).unwrap();
+    let run = |flags: &[&str]| {
+        let args = [&["--tokenizer", "bytes", "a.jsonl", "-o", "out.bin"], flags].concat();
+        let output = tokenize(dir.path(), &args, b"");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        ids(&dir.path().join("out.bin"), 256).into_iter().map(|id| id as u8).collect::<Vec<u8>>()
+    };
+    assert_eq!(run(&[]), b"ab\nc\n");
+    assert_eq!(run(&["--bos", "<", "--eos", ">"]), b"<ab><c>");
+    assert_eq!(run(&["--eos", ""]), b"abc");
+    let args = ["--tokenizer", "bytes", "a.jsonl", "-o", "out.bin", "--text-key", "body"];
+    let output = tokenize(dir.path(), &args, b"");
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    let expected = "error: a.jsonl:1: the object has no key `body`; its keys are text, id; name the one with the text \
+                    by --text-key\n";
+    assert_eq!((output.status.code(), stderr.as_str()), (Some(2), expected));
 }
 
 #[test]
 fn what_is_wrong_is_said_in_one_message() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("a.txt"), "abc").unwrap();
+    std::fs::write(dir.path().join("a.zip"), b"PK\x05\x06").unwrap();
+    std::fs::write(dir.path().join("a.npy"), b"\x93NUMPY\x01\0").unwrap();
     for (line, message) in [
         ("--tokenizer bytes none.txt -o out.bin", "cannot read none.txt: No such file"),
         ("--tokenizer bytes a.txt -o out.txt", "-o: out.txt must end in .bin"),
@@ -68,6 +103,11 @@ fn what_is_wrong_is_said_in_one_message() {
         ("--tokenizer bytes a.txt -o no/out.bin", "cannot write no/out.bin: No such file"),
         ("a.txt -o out.bin", "--tokenizer"),
         ("--tokenizer bytes a.txt -o out.bin --dtype u8", "u16, u32"),
+        ("--tokenizer bytes a.zip -o out.bin", "a.zip: it is a zip archive; unpack it"),
+        (
+            "--tokenizer bytes a.npy -o out.bin",
+            "a.npy: it holds token ids already; give it to --data",
+        ),
     ] {
         let args: Vec<&str> = line.split(' ').collect();
         let output = tokenize(dir.path(), &args, b"");
@@ -76,7 +116,7 @@ fn what_is_wrong_is_said_in_one_message() {
         assert_eq!(stderr.matches("error: ").count(), 1, "{line}\n{stderr}");
         assert!(stderr.contains(message), "{line}\n{stderr}");
     }
-    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1, "nothing is left behind");
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 3, "nothing is left behind");
 }
 
 #[cfg(feature = "tokenizers")]

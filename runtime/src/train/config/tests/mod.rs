@@ -8,7 +8,7 @@ mod resuming;
 mod sharding;
 
 use super::*;
-use crate::data::{DocumentOptions, Order};
+use crate::data::{DocumentOptions, Encoding, Order};
 use crate::mesh::MeshShape;
 use crate::nn::{ContextStyle, RecomputeOverride};
 use crate::tensor::ZeroStage;

@@ -1,0 +1,170 @@
+//! Files of data that are opened: their format, and their content as bytes or as a stream.
+
+use std::fs::{self, File};
+use std::io::{Cursor, Read};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use meshwright_os::{InputFile, kind_of_special_file};
+
+use super::format::{HEAD_BYTES, TextSample};
+use super::{DataError, DataFormat, Encoding, FileProblem};
+
+/// Parts of a file that are looked at, to see if it is text.
+const SAMPLED_PARTS: u64 = 16;
+
+/// A file of data whose format is known.
+pub struct DataInput {
+    pub(super) path: PathBuf,
+    pub(super) dtype: Option<Encoding>,
+    format: DataFormat,
+    /// The first bytes, which were read.
+    head: Vec<u8>,
+    rest: Content,
+}
+
+enum Content {
+    File(InputFile),
+    Stream(Box<dyn Read>),
+}
+
+impl DataInput {
+    /// Opens a file, or a pipe once it has a writer, and determines its format. `dtype` is the width of raw ids, if it
+    /// is given.
+    ///
+    /// # Errors
+    /// A file that is missing, a pipe to which no program writes, a device, a socket and a folder; and a file of a kind
+    /// that is not read, with the next step.
+    pub fn open(path: &Path, dtype: Option<Encoding>) -> Result<DataInput, DataError> {
+        let io = |source| DataError::Io { path: path.to_owned(), source };
+        let mut file = open_data(path)?;
+        let head = read_head(&mut file).map_err(io)?;
+        if let Some(tokens) = tokens_of_index(path, &head)? {
+            return DataInput::open(&tokens, dtype);
+        }
+        let is_regular = file.file().metadata().map_err(io)?.is_file();
+        let input = DataInput::with_head(path, dtype, head, Content::File(file))?;
+        if let (Content::File(file), true, DataFormat::Text | DataFormat::JsonLines) =
+            (&input.rest, is_regular, &input.format)
+        {
+            let sample = sample_parts(file.file()).map_err(io)?;
+            sample.check(path).map_err(|problem| refuse(path, problem))?;
+        }
+        Ok(input)
+    }
+
+    /// Determines the format of a stream; `name` is its name in messages.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn of_stream(
+        name: &Path,
+        dtype: Option<Encoding>,
+        mut stream: Box<dyn Read>,
+    ) -> Result<DataInput, DataError> {
+        let head = read_head(&mut stream)
+            .map_err(|source| DataError::Io { path: name.to_owned(), source })?;
+        DataInput::with_head(name, dtype, head, Content::Stream(stream))
+    }
+
+    fn with_head(
+        path: &Path,
+        dtype: Option<Encoding>,
+        head: Vec<u8>,
+        rest: Content,
+    ) -> Result<DataInput, DataError> {
+        // An empty file has no tokens, whatever it is called.
+        let format = if head.is_empty() {
+            DataFormat::Text
+        } else {
+            DataFormat::recognize(path, &head, dtype).map_err(DataError::File)?
+        };
+        Ok(DataInput { path: path.to_owned(), dtype, format, head, rest })
+    }
+
+    /// The format.
+    pub fn format(&self) -> &DataFormat {
+        &self.format
+    }
+
+    /// The path of the file, or the name of the stream.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Returns the input with another name in messages.
+    #[must_use]
+    pub fn named(self, path: &Path) -> DataInput {
+        DataInput { path: path.to_owned(), ..self }
+    }
+
+    /// Returns the regular file, positioned anywhere.
+    pub fn regular_file(&self) -> Option<&File> {
+        let Content::File(file) = &self.rest else { return None };
+        let file = file.file();
+        file.metadata()
+            .is_ok_and(|metadata| metadata.is_file() && metadata.len() > 0)
+            .then_some(file)
+    }
+
+    /// Returns a reader of the whole content.
+    pub fn into_reader(self) -> Box<dyn Read> {
+        let head = Cursor::new(self.head);
+        match self.rest {
+            Content::File(file) => Box::new(head.chain(file)),
+            Content::Stream(stream) => Box::new(head.chain(stream)),
+        }
+    }
+}
+
+/// Opens a file of data, or a pipe once it has a writer. Devices, which may have no end, and sockets are refused before
+/// they are opened.
+fn open_data(path: &Path) -> Result<InputFile, DataError> {
+    let io = |source| DataError::Io { path: path.to_owned(), source };
+    let file_type = fs::metadata(path).map_err(io)?.file_type();
+    if file_type.is_dir() {
+        return Err(io(std::io::ErrorKind::IsADirectory.into()));
+    }
+    match kind_of_special_file(file_type) {
+        Some(kind) => Err(DataError::SpecialFile { path: path.to_owned(), kind }),
+        None => InputFile::open(path).map_err(io),
+    }
+}
+
+fn read_head(reader: &mut impl Read) -> std::io::Result<Vec<u8>> {
+    let mut head = Vec::new();
+    reader.take(HEAD_BYTES as u64).read_to_end(&mut head)?;
+    Ok(head)
+}
+
+/// Returns the file of ids, if `path` is an index of Megatron.
+fn tokens_of_index(path: &Path, head: &[u8]) -> Result<Option<PathBuf>, DataError> {
+    if !head.starts_with(b"MMIDIDX") {
+        return Ok(None);
+    }
+    let tokens = path.with_extension("bin");
+    if tokens != path && tokens.is_file() {
+        return Ok(Some(tokens));
+    }
+    let tokens = tokens.display();
+    let problem =
+        format!("it is an index of Megatron, but its file of ids {tokens} is not beside it");
+    Err(refuse(path, problem))
+}
+
+/// Looks at parts of a regular file at equal distances.
+fn sample_parts(file: &File) -> std::io::Result<TextSample> {
+    let len = file.metadata()?.len();
+    let last = len.saturating_sub(HEAD_BYTES as u64);
+    let mut sample = TextSample::default();
+    let mut part = vec![0; HEAD_BYTES.min(len as usize)];
+    for index in 0..SAMPLED_PARTS.min(len.div_ceil(HEAD_BYTES as u64)) {
+        let read = file.read_at(&mut part, last / (SAMPLED_PARTS - 1) * index)?;
+        sample.add(&part[..read]);
+    }
+    Ok(sample)
+}
+
+fn refuse(path: &Path, problem: String) -> DataError {
+    DataError::File(FileProblem { name: path.display().to_string(), problem })
+}
