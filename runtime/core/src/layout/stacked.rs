@@ -24,8 +24,6 @@ impl<E: Dim, I: Dim, O: Dim> Dims for Stacked<E, I, O> {
     const SEAL: Seal = Seal::new();
 }
 
-impl<E, I, O> SameShape<Stacked<E, I, O>> for Stacked<E, I, O> {}
-
 /// A dim that counts stacked weights: declared without `@`, whole or split over `ep`, `cp`, `tp` or several of them.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot count the weights of a stack",
