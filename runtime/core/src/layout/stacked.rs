@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use super::sealed::Seal;
 use super::usage::UsageSet;
 use super::{
-    AxisSet, Dim, DimInfo, Dims, Fsdp, OnEveryRank, Outside, ParamDim, ParamShape, SameShape,
+    AxisSet, Dim, DimInfo, Dims, Fsdp, OnEveryRank, Outside, ParamDim, ParamShape,
     Shape, Split, SplitAxes, Whole,
 };
 

@@ -50,8 +50,9 @@ pub struct StageDescription {
 #[diagnostic::on_unimplemented(
     message = "this `forward` takes `{T}`, not `{Self}`",
     label = "not the declared argument type",
-    note = "the dims must be the same and split alike: `.gather(Dim)` makes a `Split<Dim, A>` whole, `.slice(Dim, Tp)` \
-            splits a whole dim; one declared `@` stays distributed",
+    note = "the dims must be the same and split alike: `scatter = Dim` on a row-parallel layer or an embedding splits its \
+            result, `.gather(Dim)` makes a `Split<Dim, A>` whole, `.slice(Dim, Tp)` splits a whole dim; one declared `@` \
+            stays distributed",
     note = "tokens reach experts as rows, `Routed<..>`: `routing.dispatch(&x, Ep)` for `#[sharded(ep = \"experts\")]`, \
             `routing.group(&x)` for experts that every rank has",
     note = "`.all_reduce()` or `.reduce_scatter(Dim)` makes a partial sum a value, and `.wait()` completes a \

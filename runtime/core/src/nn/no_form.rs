@@ -84,15 +84,6 @@ where
     }
 }
 
-impl<I, O, D: Whole> Build for Linear<I, O, D>
-where
-    Linear<I, O, D>: DimsInTuple<I, O, D>,
-{
-    fn build(_: &mut Builder<'_>) -> Self {
-        Linear::<I, O, D>::never_implemented()
-    }
-}
-
 #[diagnostic::do_not_recommend]
 impl<I, O, D: Whole, A> Shard<Col<A>> for Linear<I, O, D> {
     type Sharded = Unpaired<Linear<I, (O, D), Col<A>>, I, O, D>;

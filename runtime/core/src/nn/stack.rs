@@ -111,7 +111,8 @@ pub trait AppliedInOrder {
     message = "`{Self}` cannot be the input of a stack of `{M}`",
     label = "each layer's output is the input of the next one",
     note = "the `forward` of a layer in a stack takes and returns the same type, which is also the input type of the \
-            stack",
+            stack; a stream that they take split is split before: `#[sharded(tp = \"vocab\", scatter = Seq)]` on the \
+            embedding",
     note = "that type is a tensor, tokens, or a tuple of them, so that the stack can be recomputed; layers find the \
             documents of their tokens themselves",
     note = "a layer of your own is a `#[model]` with a `#[forward]`, or implements `Layer`"

@@ -122,11 +122,8 @@ impl NameTable<'_> {
     /// Returns the tensors of a parameter, and its slots there.
     fn tensor_slots(&self, param: &ParamRef) -> Result<Vec<(String, TensorSlot)>, StateDictError> {
         let path = param.path();
-        let found = self.names.iter().find_map(|entry| Some((entry, entry.layer_numbers(path)?)));
-        let Some((entry, numbers)) = found else {
-            return Err(StateDictError::Mapping(format!(
-                "`{path}` has no entry in the model's `HF_NAMES`, so it can be neither imported nor exported"
-            )));
+        let Some((entry, numbers)) = self.entry_of(path) else {
+            return Err(StateDictError::Mapping(self.missing_entry(path)));
         };
         let fused_outputs = entry.fused.then(|| self.fused_outputs(entry, &numbers));
         let slot = TensorSlot::new(entry, param, fused_outputs);
@@ -155,6 +152,37 @@ impl NameTable<'_> {
         Ok(slots.enumerate().map(named).collect())
     }
 
+    /// Returns the entry of the parameter at `path`, and the layer numbers there.
+    fn entry_of<'p>(&self, path: &'p str) -> Option<(&HfName, Vec<&'p str>)> {
+        self.names.iter().find_map(|entry| Some((entry, entry.layer_numbers(path)?)))
+    }
+
+    /// Explains that the parameter at `path` has no entry. An entry without a parameter, such as that of an optional or
+    /// tied field, is no mistake in itself; one that is spelled like the path is.
+    fn missing_entry(&self, path: &str) -> String {
+        let with_star = |part| if str::parse::<usize>(part).is_ok() { "*" } else { part };
+        let wanted = path.split('.').map(with_star).collect::<Vec<_>>().join(".");
+        let likeness = |entry: &HfName| {
+            let is_part = wanted.starts_with(entry.path) || entry.path.starts_with(&wanted);
+            let measured = strsim::normalized_damerau_levenshtein(entry.path, &wanted);
+            if is_part { 1.0 } else { measured }
+        };
+        let is_used = |entry: &HfName| {
+            self.by_path.keys().any(|path| {
+                self.entry_of(path).is_some_and(|(found, _)| std::ptr::eq(found, entry))
+            })
+        };
+        let stray = self.names.iter().filter(|entry| !is_used(entry) && likeness(entry) > 0.6);
+        let stray = stray.max_by(|a, b| likeness(a).total_cmp(&likeness(b)));
+        let hint = stray.map_or_else(String::new, |stray| {
+            let HfName { path, name, .. } = stray;
+            format!("; its entry `{path}`, for the tensor `{name}`, is that of no parameter: did you mean `{wanted}`?")
+        });
+        format!(
+            "`{path}` has no entry in the model's `HF_NAMES`, so it can be neither imported nor exported{hint}"
+        )
+    }
+
     /// Counts the outputs before the outputs of `entry` in its fused tensor, and all of them.
     fn fused_outputs(&self, entry: &HfName, numbers: &[&str]) -> (usize, usize) {
         let (mut before, mut all) = (0, 0);
@@ -176,7 +204,7 @@ mod tests {
     use meshwright_comm::RankComms;
     use meshwright_core::__internal::declare;
     use meshwright_core::layout::{Ep, Split, Stacked};
-    use meshwright_core::nn::{Build, Builder, LmHead, RmsNorm, Sizes};
+    use meshwright_core::nn::{Build, Builder, Embedding, LmHead, RmsNorm, Sizes};
     use meshwright_core::tensor::{Init, Rank};
     use meshwright_cpu::CpuBackend;
     use meshwright_macros::{dims, model};
@@ -205,11 +233,18 @@ mod tests {
 
     const HEAD: HfName = HfName::transposed("head.weight", "lm_head");
 
+    fn sizes() -> Sizes {
+        Sizes::new().with(Vocab, 10).with(Hidden, 4).with(Experts, 6)
+    }
+
     fn params<M: Build>(mesh: &str) -> Vec<ParamRef> {
+        params_of::<M>(mesh, &sizes())
+    }
+
+    fn params_of<M: Build>(mesh: &str, sizes: &Sizes) -> Vec<ParamRef> {
         let comms = RankComms::unattended(mesh.parse().unwrap());
         let rank = Rank::new(comms, Box::new(CpuBackend::new(1).unwrap()), 0);
-        let sizes = Sizes::new().with(Vocab, 10).with(Hidden, 4).with(Experts, 6);
-        declare::<M>(&rank, &sizes).unwrap().params()
+        declare::<M>(&rank, sizes).unwrap().params()
     }
 
     fn shapes(first: HfName, second: HfName) -> Result<Vec<(String, Vec<usize>)>, String> {
@@ -283,6 +318,53 @@ mod tests {
             ["heads.0.weight", "heads.1.weight"].map(|path| HfName::same(path, "a").fused());
         let mapping = HfMapping::new(&of_each, &params).unwrap();
         assert_eq!(mapping.tensors().len(), 1);
+    }
+
+    /// Optional and tied fields have entries that no parameter has, so these alone are no mistake.
+    #[test]
+    fn misspelled_paths_are_named() {
+        #[model(crate = meshwright_core)]
+        #[expect(dead_code, reason = "the model is declared only")]
+        struct Tied {
+            embed: Embedding<Vocab, Hidden>,
+            norms: [RmsNorm<Hidden>; 2],
+            extra: Option<RmsNorm<Hidden>>,
+            #[tied(embed)]
+            head: LmHead<Hidden, Vocab>,
+        }
+        let params = params_of::<Tied>("1", &sizes().with_optional("extra", false));
+        let of_absent =
+            [HfName::same("extra.weight", "extra"), HfName::same("head.weight", "lm_head")];
+        let problem = |embed: &'static str, norms: &'static str| {
+            let own = [HfName::same(embed, "wte"), HfName::same(norms, "h.*.norm")];
+            let names = [&own[..], &of_absent].concat();
+            HfMapping::new(&names, &params).err().map(|error| error.to_string())
+        };
+        assert_eq!(problem("embed.weight", "norms.*.weight"), None);
+        let missing = |path: &str, hint: &str| {
+            Some(format!(
+                "`{path}` has no entry in the model's `HF_NAMES`, so it can be neither imported nor exported{hint}"
+            ))
+        };
+        let meant = |entry: &str, name: &str, path: &str| {
+            format!(
+                "; its entry `{entry}`, for the tensor `{name}`, is that of no parameter: did you mean `{path}`?"
+            )
+        };
+        for typed in ["embd.weight", "embed.wieght", "ebmed.weight", "embed.weights", "embed"] {
+            let hint = meant(typed, "wte", "embed.weight");
+            assert_eq!(problem(typed, "norms.*.weight"), missing("embed.weight", &hint), "{typed}");
+        }
+        for typed in ["norm.*.weight", "norms.weight", "norms.*.wight", "norms.*"] {
+            let hint = meant(typed, "h.*.norm", "norms.*.weight");
+            assert_eq!(problem("embed.weight", typed), missing("norms.0.weight", &hint), "{typed}");
+        }
+        assert_eq!(problem("wte", "norms.*.weight"), missing("embed.weight", ""));
+        assert_eq!(problem("embed.weight", "norms.0.weight"), missing("norms.1.weight", ""));
+        // The second entry of a path is that of no parameter either.
+        let names = ["norms.*.weight", "norms.*.weight"].map(|path| HfName::same(path, "h.*.norm"));
+        let twice = HfMapping::new(&names, &params).err().unwrap().to_string();
+        assert_eq!(Some(twice), missing("embed.weight", ""));
     }
 
     #[test]

@@ -30,10 +30,11 @@ pub trait QueriesKeysValues<H, K, D, M, V, Style, Operands = Self> {
 
 /// Shapes of queries, `(batch, sequence, H, D)`, the heads whole or split, with keys and values that match them.
 #[diagnostic::on_unimplemented(
-    message = "the queries are shaped `{Self}`, but this attention has heads `{H}` of `{D}`",
+    message = "attention with heads `{H}` of `{D}` cannot take queries shaped `{Self}` with keys shaped `{Keys}`",
     label = "mismatched queries (the first operand)",
-    note = "queries are shaped `(Batch, Seq, {H}, {D})`, with `{H}` whole, or split by `#[sharded(tp = \"col\")]` on \
-            their projection, which makes a `Split<Seq, Tp>` whole",
+    note = "shard the projections of queries, keys and values alike: `#[sharded(tp = \"col\")]` on each makes a \
+            `Split<Seq, Tp>` whole, and splits the heads; queries are shaped `(Batch, Seq, {H}, {D})` or `(Batch, Seq, \
+            Split<{H}, Tp>, {D})`",
     note = "the tuple is `(queries, keys, values)`, in this order"
 )]
 pub trait QueriesOf<H, D, K, M, V, Keys, Values, Style = Plain, Queries = Self> {
@@ -106,8 +107,8 @@ impl<S, T> HomeOfKeys<S, T> for Here {
 /// The rules of a style: its bounds on the sequences of queries and keys, and the operation on keys and values for the
 /// queries' part of the sequence.
 ///
-/// The impls for a split sequence never apply. Where they match beside the others, the compiler reports the trait, and
-/// not each bound of the others.
+/// The impls for a split sequence, and for split keys of whole queries, never apply. Where they match beside the others,
+/// the compiler reports the trait, and not each bound of the others.
 macro_rules! operands {
     ($([$($generics:ident)?] $style:ty: $queries:path, $keys:path, {$($home:ty: $of_keys:path,)?} $entry:expr;)*) => {$(
         impl<X, B: Dim, S: $queries, H: Whole, D: Whole, K: Whole, M, V: Whole, Keys, Values, $($generics)?>
@@ -134,6 +135,16 @@ macro_rules! operands {
             QueriesOf<H, D, K, M, V, Keys, Values, $style, (B, Split<S, A>, H, D)> for X
         where
             Split<S, A>: $queries,
+        {
+            type Out = (B, S, Split<H, A>, V);
+            const ENTRIES: [Entry; 2] = [Entry::Stay; 2];
+            const SEAL: Seal = Seal::new();
+        }
+
+        impl<X, B: Dim, S: Whole, T, H: Whole, A: Axis, D: Whole, K, M, V: Whole, Values, $($generics)?>
+            QueriesOf<H, D, K, M, V, (B, T, Split<K, A>, D), Values, $style, (B, S, H, D)> for X
+        where
+            Split<K, A>: $queries,
         {
             type Out = (B, S, Split<H, A>, V);
             const ENTRIES: [Entry; 2] = [Entry::Stay; 2];
