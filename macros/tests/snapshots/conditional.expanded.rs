@@ -54,6 +54,14 @@ impl ::meshwright::__private::Recompute for Net {
     type Recomputed = ::meshwright::__private::Recomputed<Self>;
     type Layer = Self;
 }
+#[automatically_derived]
+impl ::meshwright::__private::RecomputeEvery for Net {
+    type Recomputed = ::meshwright::__private::NotRecomputed<
+        Self,
+        ::meshwright::__private::Grouped,
+    >;
+    type Layer = Self;
+}
 #[deny(unused_must_use)]
 impl Net {
     fn forward(
@@ -68,12 +76,14 @@ impl Net {
         {
             ::meshwright::__private::check_output::<
                 Tensor<(u8, u8, Hidden)>,
+                _,
             >(self.layer.unreduced(x))
         }
         #[cfg(all())]
         {
             ::meshwright::__private::check_output::<
                 Tensor<(u8, u8, Hidden)>,
+                _,
             >(self.layer.forward(x))
         }
     }

@@ -187,6 +187,18 @@ where
     type Recomputed = ::meshwright::__private::Recomputed<Self>;
     type Layer = Self;
 }
+#[automatically_derived]
+impl<M, Ffn: Whole, Along: Whole, const N: usize> ::meshwright::__private::RecomputeEvery
+for Block<M, Ffn, Along, N>
+where
+    M: Module,
+{
+    type Recomputed = ::meshwright::__private::NotRecomputed<
+        Self,
+        ::meshwright::__private::Grouped,
+    >;
+    type Layer = Self;
+}
 #[deny(unused_must_use)]
 impl<M, Ffn: Whole, Along: Whole, const N: usize> Block<M, Ffn, Along, N>
 where
@@ -206,6 +218,7 @@ where
         }
         ::meshwright::__private::check_output::<
             Tensor<(Batch, Seq, Split<Ffn, Tp>)>,
+            _,
         >(self.up.forward(&y))
     }
 }

@@ -93,6 +93,14 @@ impl ::meshwright::__private::Recompute for NoParameters {
     type Recomputed = ::meshwright::__private::Recomputed<Self>;
     type Layer = Self;
 }
+#[automatically_derived]
+impl ::meshwright::__private::RecomputeEvery for NoParameters {
+    type Recomputed = ::meshwright::__private::NotRecomputed<
+        Self,
+        ::meshwright::__private::Grouped,
+    >;
+    type Layer = Self;
+}
 #[allow(clippy::type_complexity)]
 /// The feed-forward part of a block.
 pub struct Mlp {
@@ -174,6 +182,14 @@ impl ::meshwright::__private::Recompute for Mlp {
     type Recomputed = ::meshwright::__private::Recomputed<Self>;
     type Layer = Self;
 }
+#[automatically_derived]
+impl ::meshwright::__private::RecomputeEvery for Mlp {
+    type Recomputed = ::meshwright::__private::NotRecomputed<
+        Self,
+        ::meshwright::__private::Grouped,
+    >;
+    type Layer = Self;
+}
 #[deny(unused_must_use)]
 impl Mlp {
     pub fn forward(
@@ -187,11 +203,13 @@ impl Mlp {
         if self.is_linear() {
             return ::meshwright::__private::check_output::<
                 Tensor<(Batch, Seq, Hidden)>,
+                _,
             >(self.down.forward(&self.up.forward(x)));
         }
         let _gate = self.gate.forward(x);
         ::meshwright::__private::check_output::<
             Tensor<(Batch, Seq, Hidden)>,
+            _,
         >(self.down.forward(&self.up.forward(x).silu()))
     }
     fn is_linear(&self) -> bool {

@@ -135,6 +135,14 @@ impl ::meshwright::__private::Recompute for Mlp {
     type Recomputed = ::meshwright::__private::Recomputed<Self>;
     type Layer = Self;
 }
+#[automatically_derived]
+impl ::meshwright::__private::RecomputeEvery for Mlp {
+    type Recomputed = ::meshwright::__private::NotRecomputed<
+        Self,
+        ::meshwright::__private::Grouped,
+    >;
+    type Layer = Self;
+}
 #[allow(clippy::type_complexity)]
 pub struct Block<M: Model> {
     mlp: <Mlp as ::meshwright::__private::Recompute>::Recomputed,
@@ -208,6 +216,14 @@ impl<M: Model> ::meshwright::__private::Recompute for Block<M> {
     type Recomputed = ::meshwright::__private::Recomputed<Self>;
     type Layer = Self;
 }
+#[automatically_derived]
+impl<M: Model> ::meshwright::__private::RecomputeEvery for Block<M> {
+    type Recomputed = ::meshwright::__private::NotRecomputed<
+        Self,
+        ::meshwright::__private::Grouped,
+    >;
+    type Layer = Self;
+}
 pub struct Twice<M> {
     inner: M,
 }
@@ -248,6 +264,14 @@ where
 #[automatically_derived]
 impl<M> ::meshwright::__private::Recompute for Twice<M> {
     type Recomputed = ::meshwright::__private::Recomputed<Self>;
+    type Layer = Self;
+}
+#[automatically_derived]
+impl<M> ::meshwright::__private::RecomputeEvery for Twice<M> {
+    type Recomputed = ::meshwright::__private::NotRecomputed<
+        Self,
+        ::meshwright::__private::Grouped,
+    >;
     type Layer = Self;
 }
 #[allow(clippy::type_complexity)]
@@ -369,6 +393,14 @@ impl ::meshwright::__private::Recompute for Tower {
     type Recomputed = ::meshwright::__private::Recomputed<Self>;
     type Layer = Self;
 }
+#[automatically_derived]
+impl ::meshwright::__private::RecomputeEvery for Tower {
+    type Recomputed = ::meshwright::__private::NotRecomputed<
+        Self,
+        ::meshwright::__private::Grouped,
+    >;
+    type Layer = Self;
+}
 #[deny(unused_must_use)]
 impl<M: Model> Block<M> {
     fn forward(
@@ -381,6 +413,7 @@ impl<M: Model> Block<M> {
         >::as_declared(input);
         ::meshwright::__private::check_output::<
             Tensor<(Batch, Seq, Hidden)>,
+            _,
         >(self.mlp.forward(x))
     }
 }
@@ -425,6 +458,7 @@ impl Mlp {
         let _ = self.up.forward(x);
         ::meshwright::__private::check_output::<
             Tensor<(Batch, Seq, Hidden)>,
+            _,
         >(Tensor::new())
     }
 }

@@ -109,6 +109,14 @@ impl ::meshwright::__private::Recompute for Block {
     type Recomputed = ::meshwright::__private::Recomputed<Self>;
     type Layer = Self;
 }
+#[automatically_derived]
+impl ::meshwright::__private::RecomputeEvery for Block {
+    type Recomputed = ::meshwright::__private::NotRecomputed<
+        Self,
+        ::meshwright::__private::Grouped,
+    >;
+    type Layer = Self;
+}
 const _: fn() = ::meshwright::__private::check_boundaries::<Block>;
 #[deny(unused_must_use)]
 impl Block {
@@ -120,7 +128,7 @@ impl Block {
         let x: &Tensor<(Batch, Seq, Ffn)> = ::meshwright::__private::ForwardInput::<
             Tensor<(Batch, Seq, Ffn)>,
         >::as_declared(input);
-        ::meshwright::__private::check_output::<Tensor<(Batch, Seq, Ffn)>>(x.split())
+        ::meshwright::__private::check_output::<Tensor<(Batch, Seq, Ffn)>, _>(x.split())
     }
 }
 #[automatically_derived]
@@ -249,6 +257,14 @@ impl ::meshwright::__private::Model for Net {
 #[automatically_derived]
 impl ::meshwright::__private::Recompute for Net {
     type Recomputed = ::meshwright::__private::Recomputed<Self>;
+    type Layer = Self;
+}
+#[automatically_derived]
+impl ::meshwright::__private::RecomputeEvery for Net {
+    type Recomputed = ::meshwright::__private::NotRecomputed<
+        Self,
+        ::meshwright::__private::Grouped,
+    >;
     type Layer = Self;
 }
 #[automatically_derived]

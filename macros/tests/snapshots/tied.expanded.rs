@@ -133,6 +133,14 @@ impl ::meshwright::__private::Recompute for Embed {
     type Recomputed = ::meshwright::__private::Recomputed<Self>;
     type Layer = Self;
 }
+#[automatically_derived]
+impl ::meshwright::__private::RecomputeEvery for Embed {
+    type Recomputed = ::meshwright::__private::NotRecomputed<
+        Self,
+        ::meshwright::__private::Grouped,
+    >;
+    type Layer = Self;
+}
 #[allow(clippy::type_complexity)]
 pub struct Llama {
     #[cfg(all())]
@@ -249,6 +257,14 @@ impl ::meshwright::__private::Recompute for Llama {
     type Recomputed = ::meshwright::__private::Recomputed<Self>;
     type Layer = Self;
 }
+#[automatically_derived]
+impl ::meshwright::__private::RecomputeEvery for Llama {
+    type Recomputed = ::meshwright::__private::NotRecomputed<
+        Self,
+        ::meshwright::__private::Grouped,
+    >;
+    type Layer = Self;
+}
 #[deny(unused_must_use)]
 impl Llama {
     fn forward(
@@ -268,8 +284,9 @@ impl Llama {
                 return (
                     ::meshwright::__private::check_output::<
                         Tensor<(Batch, Seq, Split<Vocab, Tp>)>,
+                        _,
                     >(self.head.forward(&self.norm.forward(x))),
-                    ::meshwright::__private::check_output::<usize>(length),
+                    ::meshwright::__private::check_output::<usize, _>(length),
                 );
             }
             Some(false) => {
@@ -277,8 +294,9 @@ impl Llama {
                 (
                     ::meshwright::__private::check_output::<
                         Tensor<(Batch, Seq, Split<Vocab, Tp>)>,
+                        _,
                     >(y),
-                    ::meshwright::__private::check_output::<usize>(length),
+                    ::meshwright::__private::check_output::<usize, _>(length),
                 )
             }
         }

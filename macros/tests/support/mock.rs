@@ -155,6 +155,8 @@ pub trait RecomputeEvery {
     type Layer;
 }
 pub struct Recomputed<M>(M);
+pub struct NotRecomputed<M, Way>(M, Way);
+pub struct Grouped;
 impl<X, M: Layer<X>> Layer<X> for Recomputed<M> {
     type Out = M::Out;
     fn forward(&self, x: &X) -> M::Out {
@@ -301,7 +303,7 @@ impl<T> ForwardOutput<T> for T {
         self
     }
 }
-pub fn check_output<T>(x: impl ForwardOutput<T>) -> T {
+pub fn check_output<T, X: ForwardOutput<T>>(x: X) -> T {
     x.into_declared()
 }
 
