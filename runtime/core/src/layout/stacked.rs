@@ -5,8 +5,8 @@ use std::marker::PhantomData;
 use super::sealed::Seal;
 use super::usage::UsageSet;
 use super::{
-    AxisSet, Dim, DimInfo, Dims, Fsdp, OnEveryRank, Outside, ParamDim, ParamShape,
-    Shape, Split, SplitAxes, Whole,
+    AxisSet, Dim, DimInfo, Dims, Fsdp, OnEveryRank, Outside, ParamDim, ParamShape, Shape, Split,
+    SplitAxes, Whole,
 };
 
 /// The shape of a weight `(I, O)` for each element of `E`, such as for each expert.
