@@ -9,7 +9,7 @@ use syn::{DeriveInput, Item};
 
 use crate::attr::{MeshTestArgs, Runtime, table};
 use crate::diag::Ctxt;
-use crate::forward::{Forward, complete_bodies};
+use crate::forward::{Forward, complete_bodies, complete_shapes};
 use crate::library::hide_impls;
 use crate::mesh_test::MeshTest;
 use crate::model::Model;
@@ -95,6 +95,7 @@ pub fn derive_model_code(cx: &Ctxt, tokens: TokenStream) -> TokenStream {
 pub fn forward_code(cx: &Ctxt, args: TokenStream, tokens: TokenStream) -> TokenStream {
     let runtime = Runtime::parse_args(cx, &table::FORWARD, args);
     let Some(mut item) = parse(cx, &tokens) else { return tokens };
+    complete_shapes(cx, &mut item);
     let bodiless = complete_bodies(&mut item);
     let Some(forward) = Forward::lower(cx, runtime, &item, &bodiless) else { return quote!(#item) };
     check::forward::check(cx, &forward);

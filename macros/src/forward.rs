@@ -1,9 +1,10 @@
 //! The declaration under `#[forward]`, as plain data.
 
 use syn::parse::{Parse, ParseStream};
+use syn::visit_mut::{self, VisitMut};
 use syn::{
-    Attribute, FnArg, Ident, ImplItem, ImplItemFn, Item, ItemImpl, PatType, ReturnType, Signature,
-    Token, Type, Visibility, parse_quote,
+    Attribute, FnArg, GenericArgument, Ident, ImplItem, ImplItemFn, Item, ItemImpl, PatType,
+    PathArguments, ReturnType, Signature, Token, Type, TypePath, Visibility, parse_quote,
 };
 
 use crate::attr::Runtime;
@@ -103,6 +104,41 @@ pub fn complete_bodies(item: &mut Item) -> Vec<usize> {
         }
     }
     bodiless
+}
+
+/// Makes the shape of each `Tensor<Batch, Seq, Hidden>` in an item a tuple, and reports the first one: every mention
+/// would be several errors.
+pub fn complete_shapes(cx: &Ctxt, item: &mut Item) {
+    Shapes { cx, is_reported: false }.visit_item_mut(item);
+}
+
+struct Shapes<'a> {
+    cx: &'a Ctxt,
+    is_reported: bool,
+}
+
+impl VisitMut for Shapes<'_> {
+    fn visit_type_path_mut(&mut self, path: &mut TypePath) {
+        visit_mut::visit_type_path_mut(self, path);
+        let written = path.clone();
+        let Some(tensor) = path.path.segments.last_mut().filter(|last| last.ident == "Tensor")
+        else {
+            return;
+        };
+        let PathArguments::AngleBracketed(shape) = &mut tensor.arguments else { return };
+        let dims = &shape.args;
+        if dims.len() < 2 || !dims.iter().all(|dim| matches!(dim, GenericArgument::Type(_))) {
+            return;
+        }
+        shape.args = parse_quote!((#dims));
+        if !std::mem::replace(&mut self.is_reported, true) {
+            let fix = shown(path);
+            self.cx.error_at(
+                written,
+                format_args!("the shape of a tensor is one tuple: write `{fix}`"),
+            );
+        }
+    }
 }
 
 /// A function without a body, which gets one that is never run.

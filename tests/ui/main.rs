@@ -35,6 +35,7 @@ fn compile_errors() {
         "partial",
         "recompute",
         "sharing",
+        "slips",
         "softmax",
         "splits",
         "stages",

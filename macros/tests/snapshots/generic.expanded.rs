@@ -218,6 +218,7 @@ where
         }
         ::meshwright::__private::check_output::<
             Tensor<(Batch, Seq, Split<Ffn, Tp>)>,
+            _,
         >(self.up.forward(&y))
     }
 }

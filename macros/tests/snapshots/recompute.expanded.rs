@@ -413,6 +413,7 @@ impl<M: Model> Block<M> {
         >::as_declared(input);
         ::meshwright::__private::check_output::<
             Tensor<(Batch, Seq, Hidden)>,
+            _,
         >(self.mlp.forward(x))
     }
 }
@@ -457,6 +458,7 @@ impl Mlp {
         let _ = self.up.forward(x);
         ::meshwright::__private::check_output::<
             Tensor<(Batch, Seq, Hidden)>,
+            _,
         >(Tensor::new())
     }
 }

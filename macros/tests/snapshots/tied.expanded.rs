@@ -284,8 +284,9 @@ impl Llama {
                 return (
                     ::meshwright::__private::check_output::<
                         Tensor<(Batch, Seq, Split<Vocab, Tp>)>,
+                        _,
                     >(self.head.forward(&self.norm.forward(x))),
-                    ::meshwright::__private::check_output::<usize>(length),
+                    ::meshwright::__private::check_output::<usize, _>(length),
                 );
             }
             Some(false) => {
@@ -293,8 +294,9 @@ impl Llama {
                 (
                     ::meshwright::__private::check_output::<
                         Tensor<(Batch, Seq, Split<Vocab, Tp>)>,
+                        _,
                     >(y),
-                    ::meshwright::__private::check_output::<usize>(length),
+                    ::meshwright::__private::check_output::<usize, _>(length),
                 )
             }
         }

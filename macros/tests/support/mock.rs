@@ -158,6 +158,8 @@ pub trait RecomputeEvery {
 pub struct NotRecomputed<M, Way>(M, std::marker::PhantomData<Way>);
 pub enum Grouped {}
 pub struct Recomputed<M>(M);
+pub struct NotRecomputed<M, Way>(M, Way);
+pub struct Grouped;
 impl<X, M: Layer<X>> Layer<X> for Recomputed<M> {
     type Out = M::Out;
     fn forward(&self, x: &X) -> M::Out {
@@ -304,7 +306,7 @@ impl<T> ForwardOutput<T> for T {
         self
     }
 }
-pub fn check_output<T>(x: impl ForwardOutput<T>) -> T {
+pub fn check_output<T, X: ForwardOutput<T>>(x: X) -> T {
     x.into_declared()
 }
 

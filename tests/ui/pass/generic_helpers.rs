@@ -1,7 +1,7 @@
 //! Functions and layers that are generic in dims, shapes, axes and layers.
 
 use meshwright::layout::{Axis, Dims, Shape};
-use meshwright::nn::NormInput;
+use meshwright::nn::{NormInput, build};
 use meshwright::prelude::*;
 use meshwright::tensor::{Contract, Operand};
 
@@ -17,6 +17,16 @@ fn ones<S: Shape>(rank: &Rank, sizes: &[usize]) -> Tensor<S> {
 /// Creates a tensor with the shape of another one.
 fn shifted<S: Shape>(x: &Tensor<S>) -> Tensor<S> {
     x + Tensor::from_fn(x.rank(), &x.sizes(), |_| 0.5)
+}
+
+/// Sums in which one side has no type of its own: it follows from the other side, whole or split.
+fn shifted_stream(
+    x: &Tensor<(Batch, Split<Seq, Tp>, Hidden)>,
+) -> Tensor<(Batch, Split<Seq, Tp>, Hidden)> {
+    let shift = Tensor::from_fn(x.rank(), &x.sizes(), |_| 0.5);
+    let whole: Stream = x.gather(Seq);
+    let whole = Tensor::from_fn(x.rank(), &x.sizes(), |_| 0.5) + &whole;
+    x + shift + whole.slice(Seq, Tp)
 }
 
 /// Operators in code generic in the shape.
@@ -55,6 +65,43 @@ fn attended<B: Dim, S: Local, H: Local, D: Local>(
     x: &Tensor<(B, S, H, D)>,
 ) -> Tensor<(B, S, H, D)> {
     core.forward(&(x.clone(), x.clone(), x.clone()))
+}
+
+/// Attention of split queries to keys and values with whole heads, generic in the heads.
+fn attended_by_shards<B: Dim, S: Local, H: Local, K: Local, D: Local>(
+    core: &Attention<H, K, D>,
+    q: &Tensor<(B, S, Split<H, Tp>, D)>,
+    kv: &Tensor<(B, S, K, D)>,
+) -> Tensor<(B, S, Split<H, Tp>, D)> {
+    core.forward(&(q.clone(), kv.clone(), kv.clone()))
+}
+
+/// Rotation generic in the other dims, by the layer and by any layer.
+fn rotated<
+    B: Dim,
+    S: Dim,
+    H: Dim,
+    L: Layer<Tensor<(B, S, H, HeadDim)>, Out = Tensor<(B, S, H, HeadDim)>>,
+>(
+    rope: &Rope<HeadDim>,
+    layer: &L,
+    x: &Tensor<(B, S, H, HeadDim)>,
+) -> Tensor<(B, S, H, HeadDim)> {
+    layer.forward(&rope.forward(x))
+}
+
+/// A model whose result has no type of its own: it is as declared, a split stream.
+#[model]
+struct Constant {}
+
+#[forward]
+impl Constant {
+    fn forward(
+        &self,
+        x: &Tensor<(Batch, Split<Seq, Tp>, Hidden)>,
+    ) -> Tensor<(Batch, Split<Seq, Tp>, Hidden)> {
+        Tensor::from_fn(x.rank(), &x.sizes(), |_| 1.0)
+    }
 }
 
 fn twice<S: Dims, L: Layer<Tensor<S>, Out = Tensor<S>>>(layer: &L, x: &Tensor<S>) -> Tensor<S> {
@@ -145,6 +192,14 @@ fn generic_code_runs() {
         assert_eq!(model.glu.forward(&y).sizes(), [2, 4, 6]);
         let heads: Tensor<(Batch, Seq, Heads, HeadDim)> = ones(rank, &[2, 4, 2, 2]);
         assert_eq!(attended(&model.core, &heads).to_local_vec(), vec![1.0; 16]);
+        let by_shards = attended_by_shards(&model.core, &heads.slice(Heads, Tp), &heads);
+        assert_eq!(by_shards.gather(Heads).to_local_vec(), vec![1.0; 16]);
+        let rope = build::<Rope<HeadDim>>(rank, &sizes).expect("a rotation is built").model;
+        assert_eq!(rotated(&rope, &rope, &heads).sizes(), heads.sizes());
+        let stream = x.slice(Seq, Tp);
+        assert_eq!(shifted_stream(&stream).gather(Seq).to_local_vec(), vec![3.0; 16]);
+        let constant = build::<Constant>(rank, &Sizes::new()).expect("nothing is built").model;
+        assert_eq!(constant.forward(&stream).gather(Seq).to_local_vec(), vec![1.0; 16]);
         let logits = model.head.logits(&y).gather(Vocab).softmax();
         assert_eq!(logits.sizes(), [2, 4, 8]);
     });

@@ -22,7 +22,7 @@ pub use marker::{
 pub use meshwright_mesh::{AxisId, AxisSet, DimInfo};
 pub(crate) use routed::refuse_routed;
 pub use routed::{DispatchAxes, ExpertsOf, Routed, RowsOf, TokenRows};
-pub use same::{Broadcast, Identical, SameShape};
+pub use same::{Broadcast, SameShape, Scattered, ShardedAlike};
 pub(crate) use sealed::Internal;
 pub(crate) use sealed::Seal;
 pub use select::{At, GatherDim, HasDim, SplitDim, SumOver};

@@ -5,8 +5,8 @@ use std::marker::PhantomData;
 use super::sealed::Seal;
 use super::usage::UsageSet;
 use super::{
-    AxisSet, Dim, DimInfo, Dims, Fsdp, OnEveryRank, Outside, ParamDim, ParamShape, SameShape,
-    Shape, Split, SplitAxes, Whole,
+    AxisSet, Dim, DimInfo, Dims, Fsdp, OnEveryRank, Outside, ParamDim, ParamShape, Shape, Split,
+    SplitAxes, Whole,
 };
 
 /// The shape of a weight `(I, O)` for each element of `E`, such as for each expert.
@@ -23,8 +23,6 @@ impl<E: Dim, I: Dim, O: Dim> Dims for Stacked<E, I, O> {
     type Usage = <<E::Usage as UsageSet>::Plus<I::Usage> as UsageSet>::Plus<O::Usage>;
     const SEAL: Seal = Seal::new();
 }
-
-impl<E, I, O> SameShape<Stacked<E, I, O>> for Stacked<E, I, O> {}
 
 /// A dim that counts stacked weights: declared without `@`, whole or split over `ep`, `cp`, `tp` or several of them.
 #[diagnostic::on_unimplemented(

@@ -32,7 +32,8 @@ pub trait Module: Layer<<Self as Module>::In> {
 #[diagnostic::on_unimplemented(
     message = "`{X}` does not fit `{Self}`",
     label = "not an input of this layer",
-    note = "the input must have the dims that the layer reads, split as its sharding requires"
+    note = "the input must have the dims that the layer reads, split as its sharding requires",
+    note = "a struct of your own is a layer by `#[forward]` on the impl block with its `forward`"
 )]
 pub trait Layer<X: ?Sized> {
     /// The output.

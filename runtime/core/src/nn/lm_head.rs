@@ -29,7 +29,7 @@ pub struct LmHead<H, V, Style = Plain> {
     message = "a head from `{H}` onto `{V}` cannot take an activation shaped `{Self}`",
     label = "does not end in a whole `{H}`, or its lead dims are split",
     note = "a plain head takes a stream that is whole; over a sequence-parallel stream make it `#[sharded(tp \
-            = \"vocab\")]`",
+            = \"vocab\")]`; if the dims of the head are swapped, write `LmHead<{V}, {H}>`",
     note = "an activation that ends in a split dim must be reduced by a row-parallel layer first"
 )]
 pub trait HeadInput<H, V, Style>: Dims {

@@ -30,8 +30,8 @@ mod tie;
 pub use attention::{
     Attended, AttentionExtra, AttentionMask, BiasOfScores, ContextParallel, ContextStyle,
     DistributedOver, DocumentsOf, ExtraAfter, GatherStyle, GatheredKeys, HomeOfKeys, Hybrid,
-    HybridStyle, KeysAlong, KeysOfQueries, KeysShaped, MaskBetween, PaddingOf, QueriesKeysValues,
-    QueriesOf, Ring, RingStyle, SameHeads, SameSequence, SinksOfHeads, TypedContextStyle, Ulysses,
+    HybridStyle, KeysOfQueries, KeysShaped, MaskBetween, PaddingOf, QueriesKeysValues, QueriesOf,
+    Ring, RingStyle, SameHeads, SameSequence, SinksOfHeads, TypedContextStyle, Ulysses,
     UlyssesStyle, ValuesShaped,
 };
 pub use builder::{AttentionSizes, Build, BuildError, Builder, Built, ShardSizes, build};
@@ -52,19 +52,20 @@ pub use lm_head::{HeadInput, TargetsOf};
 pub(crate) use logit_chunks::LogitChunks;
 pub use meshwright_backend::RopeLayout;
 pub use model::{
-    FieldDescription, ForwardInput, ForwardOutput, Model, ModelDescription, StageDescription,
-    check_output,
+    FieldDescription, ForwardInput, ForwardOutput, Model, ModelDescription, ScatteredOutput,
+    StageDescription, check_output,
 };
 pub use moe::{GroupedInput, RouterInput, TokenRouting};
-pub use no_form::NoForm;
+pub use no_form::{DimsInTuple, NoForm, Unpaired};
 pub use norm::NormInput;
 pub use positions::{DocumentsInput, SequenceInput};
 pub use recompute::{
     Alone, Grouped, Grouping, NotRecomputed, Recompute, RecomputeEvery, RecomputeOverride,
     RecomputePolicy, Recomputed, RecomputesAlone, RecomputesGroups, UnknownRecompute,
 };
+pub use rope::RotatedHeads;
 pub use sizes::Sizes;
-pub use stack::{Layers, StackInput};
+pub use stack::{AppliedInOrder, Layers, StackInput};
 pub use style::{AllReduce, ByExpert, Col, Plain, RegionExit, Row, Scatter, VocabSplit};
 pub use tie::{SameWeightAs, TiedWeight, check_tie};
 

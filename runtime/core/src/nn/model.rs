@@ -1,5 +1,8 @@
 //! Model descriptions from `#[model]`, and the checks of inputs and outputs from `#[forward]`.
 
+use crate::layout::{Dim, Split, Tp, Whole};
+use crate::tensor::Tensor;
+
 use super::Build;
 
 /// A struct with `#[model]`.
@@ -47,8 +50,9 @@ pub struct StageDescription {
 #[diagnostic::on_unimplemented(
     message = "this `forward` takes `{T}`, not `{Self}`",
     label = "not the declared argument type",
-    note = "the dims must be the same and split alike: `.gather(Dim)` makes a `Split<Dim, A>` whole, `.slice(Dim, Tp)` \
-            splits a whole dim; one declared `@` stays distributed",
+    note = "the dims must be the same and split alike: `scatter = Dim` on a row-parallel layer or an embedding splits its \
+            result, `.gather(Dim)` makes a `Split<Dim, A>` whole, `.slice(Dim, Tp)` splits a whole dim; one declared `@` \
+            stays distributed",
     note = "tokens reach experts as rows, `Routed<..>`: `routing.dispatch(&x, Ep)` for `#[sharded(ep = \"experts\")]`, \
             `routing.group(&x)` for experts that every rank has",
     note = "`.all_reduce()` or `.reduce_scatter(Dim)` makes a partial sum a value, and `.wait()` completes a \
@@ -77,20 +81,58 @@ impl<T> ForwardInput<T> for T {
             distributed",
     note = "rows of experts, `Routed<..>`, go back to their tokens by `routing.combine(&rows)`"
 )]
-pub trait ForwardOutput<T> {
+pub trait ForwardOutput<T, Found = Self> {
     #[doc(hidden)]
-    fn into_declared(self) -> T;
+    fn into_declared(found: Found) -> T;
 }
 
 #[diagnostic::do_not_recommend]
-impl<T> ForwardOutput<T> for T {
-    fn into_declared(self) -> T {
-        self
+impl<X, T> ForwardOutput<T, T> for X {
+    fn into_declared(found: T) -> T {
+        found
     }
+}
+
+/// Never implemented: the split of `D` that a `forward` is declared to return, but that its result does not have.
+#[diagnostic::on_unimplemented(
+    message = "this `forward` is declared to return `{T}`, but returns `{Found}`",
+    label = "`{D}` is declared split, and is whole here",
+    note = "a row-parallel layer splits its result by `scatter`: `#[sharded(tp = \"row\", scatter = {D})]` on the layer \
+            that computes it, `#[sharded(tp = \"vocab\", scatter = {D})]` on an embedding",
+    note = "`.slice({D}, Tp)` splits a tensor that has the whole dim"
+)]
+pub trait ScatteredOutput<D, T, Found> {
+    #[doc(hidden)]
+    fn never_implemented() -> T;
+}
+
+macro_rules! whole_outputs {
+    ($(<$($lead:ident),*> $feature:ident;)*) => {$(
+        /// Never applies; the message of its bound explains the fix. The result is not `Self`, so that other messages
+        /// do not list the impl.
+        impl<X, $($lead: Dim,)* D: Whole, $feature: Dim>
+            ForwardOutput<Tensor<($($lead,)* Split<D, Tp>, $feature)>, Tensor<($($lead,)* D, $feature)>> for X
+        where
+            Split<D, Tp>: ScatteredOutput<
+                D,
+                Tensor<($($lead,)* Split<D, Tp>, $feature)>,
+                Tensor<($($lead,)* D, $feature)>,
+            >,
+        {
+            fn into_declared(_: Tensor<($($lead,)* D, $feature)>) -> Tensor<($($lead,)* Split<D, Tp>, $feature)> {
+                <Split<D, Tp>>::never_implemented()
+            }
+        }
+    )*};
+}
+
+whole_outputs! {
+    <> F;
+    <B> F;
 }
 
 /// Returns `x`, the result of a `forward` declared to return `T`; another type is a compile error.
 #[doc(hidden)]
-pub fn check_output<T>(x: impl ForwardOutput<T>) -> T {
-    x.into_declared()
+pub fn check_output<T, X: ForwardOutput<T>>(x: X) -> T {
+    X::into_declared(x)
 }

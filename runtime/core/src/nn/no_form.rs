@@ -4,7 +4,7 @@
 use std::marker::PhantomData;
 use std::ops::Deref;
 
-use crate::layout::Cp;
+use crate::layout::{Cp, Whole};
 
 use super::attention::{Alibi, Attention, AttentionSinks, ContextParallel, RelativeBias};
 use super::bias::Bias;
@@ -46,6 +46,52 @@ impl<L: HasForm<Style>, Style> Build for NoForm<L, Style> {
 #[diagnostic::do_not_recommend]
 impl<L, Style, Other> Shard<Other> for NoForm<L, Style> {
     type Sharded = NoForm<L, Style>;
+}
+
+/// The type of a sharded field `Linear<I, O, D>`, of which two dims are a pair: `L` is the layer that is meant. It is
+/// never built.
+pub struct Unpaired<L, I, O, D> {
+    layer: L,
+    dims: PhantomData<(I, O, D)>,
+}
+
+impl<L, I, O, D> Deref for Unpaired<L, I, O, D> {
+    type Target = L;
+
+    fn deref(&self) -> &L {
+        &self.layer
+    }
+}
+
+/// Never implemented: a linear layer of three dims.
+#[diagnostic::on_unimplemented(
+    message = "`Linear` reads one dim or pair and writes one, but has three dims here",
+    label = "a pair of dims is a tuple",
+    note = "write `Linear<{I}, ({O}, {D})>` for a layer that writes the pair, `Linear<({I}, {O}), {D}>` for one that reads \
+            it"
+)]
+pub trait DimsInTuple<I, O, D> {
+    #[doc(hidden)]
+    fn never_implemented() -> !;
+}
+
+impl<L, I, O, D> Build for Unpaired<L, I, O, D>
+where
+    Linear<I, O, D>: DimsInTuple<I, O, D>,
+{
+    fn build(_: &mut Builder<'_>) -> Self {
+        Linear::<I, O, D>::never_implemented()
+    }
+}
+
+#[diagnostic::do_not_recommend]
+impl<I, O, D: Whole, A> Shard<Col<A>> for Linear<I, O, D> {
+    type Sharded = Unpaired<Linear<I, (O, D), Col<A>>, I, O, D>;
+}
+
+#[diagnostic::do_not_recommend]
+impl<I, O, D: Whole, A, E> Shard<Row<A, E>> for Linear<I, O, D> {
+    type Sharded = Unpaired<Linear<(I, O), D, Row<A, E>>, I, O, D>;
 }
 
 macro_rules! no_form {

@@ -3,6 +3,7 @@
 use std::marker::PhantomData;
 use std::ops::Range;
 use std::rc::Rc;
+use std::slice;
 
 use crate::layout::{Here, Local, Whole};
 use crate::tensor::{Rank, RunningStage, SegmentData, at_stage_boundary, recompute};
@@ -69,6 +70,40 @@ impl<M, N> Stack<M, N> {
     pub fn layers(&self) -> &[M] {
         &self.layers
     }
+
+    #[doc(hidden)]
+    pub fn iter(&self) -> slice::Iter<'_, M>
+    where
+        (Self,): AppliedInOrder,
+    {
+        <(Self,)>::never_implemented()
+    }
+}
+
+/// Never applies; the message of its bound explains the fix. It is the bound of a tuple, because the compiler shows no
+/// message of a bound of the stack itself.
+impl<'a, M, N> Iterator for &'a Stack<M, N>
+where
+    (Stack<M, N>,): AppliedInOrder,
+{
+    type Item = &'a M;
+
+    fn next(&mut self) -> Option<&'a M> {
+        <(Stack<M, N>,)>::never_implemented()
+    }
+}
+
+/// Never implemented: a stack that is an iterator of its layers.
+#[diagnostic::on_unimplemented(
+    message = "a stack is applied as one layer, and not by a loop",
+    label = "not an iterator",
+    note = "write `self.blocks.forward(x)` instead of the loop: it applies all layers in order, recomputes them as \
+            declared, and can be cut into pipeline stages",
+    note = "to look at the layers one by one: `self.blocks.layers()`"
+)]
+pub trait AppliedInOrder {
+    #[doc(hidden)]
+    fn never_implemented() -> !;
 }
 
 /// An input of a stack of layers `M`: each layer returns the type that it takes.
@@ -76,7 +111,8 @@ impl<M, N> Stack<M, N> {
     message = "`{Self}` cannot be the input of a stack of `{M}`",
     label = "each layer's output is the input of the next one",
     note = "the `forward` of a layer in a stack takes and returns the same type, which is also the input type of the \
-            stack",
+            stack; a stream that they take split is split before: `#[sharded(tp = \"vocab\", scatter = Seq)]` on the \
+            embedding",
     note = "that type is a tensor, tokens, or a tuple of them, so that the stack can be recomputed; layers find the \
             documents of their tokens themselves",
     note = "a layer of your own is a `#[model]` with a `#[forward]`, or implements `Layer`"

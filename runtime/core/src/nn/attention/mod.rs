@@ -41,7 +41,7 @@ pub use extras::{
     AttentionExtra, BiasOfScores, ExtraAfter, KeysOfQueries, SameHeads, SameSequence, SinksOfHeads,
 };
 pub use mask::{AttentionMask, Bidirectional, Causal, MaskBetween};
-pub use operands::{HomeOfKeys, KeysAlong, KeysShaped, QueriesKeysValues, QueriesOf, ValuesShaped};
+pub use operands::{HomeOfKeys, KeysShaped, QueriesKeysValues, QueriesOf, ValuesShaped};
 pub use options::AttentionOptions;
 pub use padding::{Padding, PaddingOf};
 pub use relative_bias::RelativeBias;
@@ -89,7 +89,7 @@ where
 
     #[track_caller]
     fn forward(&self, qkv: &T) -> T::Out {
-        qkv.attend(&self.core)
+        T::attend(qkv, &self.core)
     }
 }
 

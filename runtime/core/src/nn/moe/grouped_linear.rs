@@ -57,7 +57,8 @@ impl<E: Whole, A: SplitAxes> SplitsExperts<E> for ByExpert<A> {
     label = "not rows of `{I}` that were routed to these experts",
     note = "rows come from a routing: `routing.group(&x)` for experts that every rank has, `routing.dispatch(&x, Ep)` \
             for `#[sharded(ep = \"experts\")]`, and `routing.dispatch(&x, (Ep, Tp))` with `fold = [tp]`",
-    note = "all layers of one group of experts have the same annotation"
+    note = "all layers of one group of experts have the same annotation; if the dims of this one are swapped, write \
+            `GroupedLinear<Experts, {O}, {I}>`"
 )]
 pub trait GroupedInput<P, I, O>: Dims {
     /// Dims of the result.

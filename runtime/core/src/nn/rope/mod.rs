@@ -7,16 +7,16 @@ use std::marker::PhantomData;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use crate::layout::{Dim, OnEveryRank, Whole};
+use crate::layout::{Dim, OnEveryRank, Seal, Whole};
 use crate::rotary::RopeParameters;
 use crate::tensor::{
-    AlwaysRecomputed, Count, InBackward, Operands, Operation, OperationBackward, OperationForward,
-    OperationInput, Rank, Tensor, apply,
+    AlwaysRecomputed, Count, InBackward, Operand, Operands, Operation, OperationBackward,
+    OperationForward, OperationInput, Rank, Tensor, apply,
 };
 use meshwright_backend::ops::rope::RopeArgs;
 use meshwright_backend::{Buffer, RopeLayout, RopeShape};
 
-use super::{Build, Builder};
+use super::{Build, Builder, Layer};
 pub use tables::with_unpadded_length;
 use tables::{RopeTables, TableKey};
 
@@ -35,6 +35,23 @@ pub struct Rope<D> {
     /// The tables that were used last.
     tables: RefCell<Option<Rc<RopeTables>>>,
     dim: PhantomData<D>,
+}
+
+/// Shapes of queries and keys with heads of `D`: `(batch, sequence, heads, D)`. The shape is a parameter, and not `Self`,
+/// so that messages do not list the impl.
+#[diagnostic::on_unimplemented(
+    message = "a `Rope` of `{D}` cannot rotate a tensor shaped `{Self}`",
+    label = "not four dims that end in a whole `{D}`",
+    note = "declare it over the last dim of queries and keys, the elements of a head: `Rope<HeadDim>` for tensors shaped \
+            `(Batch, Seq, Heads, HeadDim)`"
+)]
+pub trait RotatedHeads<D, Shape = Self> {
+    #[doc(hidden)]
+    const SEAL: Seal;
+}
+
+impl<X, B: Dim, S: Dim, H: Dim, D: Whole> RotatedHeads<D, (B, S, H, D)> for X {
+    const SEAL: Seal = Seal::new();
 }
 
 /// The rotation of each head by the angles of its position.
@@ -74,15 +91,14 @@ impl Operation<Count<1>, Count<0>> for Rotation {
     }
 }
 
-impl<D> Rope<D> {
-    /// Rotates `x` shaped `[batch, sequence, heads, D]`, by the positions of this rank's elements in the whole
-    /// sequence.
+/// Rotates a tensor shaped `[batch, sequence, heads, D]`, by the positions of this rank's elements in the whole
+/// sequence.
+impl<D, T: Operand<Shape: RotatedHeads<D>>> Layer<T> for Rope<D> {
+    type Out = Tensor<T::Shape>;
+
     #[track_caller]
-    pub fn forward<B: Dim, S: Dim, H: Dim>(&self, x: &Tensor<(B, S, H, D)>) -> Tensor<(B, S, H, D)>
-    where
-        D: Whole,
-    {
-        let value = x.value();
+    fn forward(&self, x: &T) -> Self::Out {
+        let value = x.operand().value();
         let (rank, extents) = (value.rank(), value.extents());
         let [batch, seq, heads, head_dim] = [0, 1, 2, 3].map(|dim| extents[dim].local);
         let (rotary_dim, layout) = (self.rotary_dim, self.layout);
@@ -97,7 +113,9 @@ impl<D> Rope<D> {
         };
         Tensor::from_untyped(apply(Rotation { shape, tables: self.tables(rank, &key) }, operands))
     }
+}
 
+impl<D> Rope<D> {
     /// Returns the tables of `key`, which are kept until another sequence is used.
     fn tables(&self, rank: &Rank, key: &TableKey) -> Rc<RopeTables> {
         let mut tables = self.tables.borrow_mut();

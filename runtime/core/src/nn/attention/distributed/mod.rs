@@ -46,8 +46,8 @@ where
     }
 }
 
-impl<Q, Keys, Values, H, K, D, M, V, W> QueriesKeysValues<H, K, D, M, V, ContextParallel<Cp, W>>
-    for (Q, Keys, Values)
+impl<X, Q, Keys, Values, H, K, D, M, V, W>
+    QueriesKeysValues<H, K, D, M, V, ContextParallel<Cp, W>, (Q, Keys, Values)> for X
 where
     Keys: Operand,
     Values: Operand,
@@ -67,16 +67,16 @@ where
     >;
 
     #[track_caller]
-    fn attend(&self, core: &AttentionCore) -> Self::Out {
-        let (q, k, v) = self;
+    fn attend(operands: &(Q, Keys, Values), core: &AttentionCore) -> Self::Out {
+        let (q, k, v) = operands;
         let inputs = AttentionInputs::new(core, q, k, v, Q::Shape::ENTRIES);
         let extras = Extras::from_inputs(&inputs);
         Tensor::from_untyped(inputs.attend_distributed(extras))
     }
 }
 
-impl<Q, Keys, Values, E, H, K, D, M, V, W> QueriesKeysValues<H, K, D, M, V, ContextParallel<Cp, W>>
-    for (Q, Keys, Values, E)
+impl<X, Q, Keys, Values, E, H, K, D, M, V, W>
+    QueriesKeysValues<H, K, D, M, V, ContextParallel<Cp, W>, (Q, Keys, Values, E)> for X
 where
     Keys: Operand,
     Values: Operand,
@@ -97,8 +97,8 @@ where
     >;
 
     #[track_caller]
-    fn attend(&self, core: &AttentionCore) -> Self::Out {
-        let (q, k, v, extra) = self;
+    fn attend(operands: &(Q, Keys, Values, E), core: &AttentionCore) -> Self::Out {
+        let (q, k, v, extra) = operands;
         let inputs = AttentionInputs::new(core, q, k, v, Q::Shape::ENTRIES);
         let mut extras = Extras::from_inputs(&inputs);
         extra.add_to_extras(&mut extras);

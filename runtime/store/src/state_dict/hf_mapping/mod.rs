@@ -1,5 +1,8 @@
 //! The Hugging Face tensors of a declared model.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::HashMap;
 
 use meshwright_core::tensor::ParamRef;
@@ -122,11 +125,8 @@ impl NameTable<'_> {
     /// Returns the tensors of a parameter, and its slots there.
     fn tensor_slots(&self, param: &ParamRef) -> Result<Vec<(String, TensorSlot)>, StateDictError> {
         let path = param.path();
-        let found = self.names.iter().find_map(|entry| Some((entry, entry.layer_numbers(path)?)));
-        let Some((entry, numbers)) = found else {
-            return Err(StateDictError::Mapping(format!(
-                "`{path}` has no entry in the model's `HF_NAMES`, so it can be neither imported nor exported"
-            )));
+        let Some((entry, numbers)) = self.entry_of(path) else {
+            return Err(StateDictError::Mapping(self.missing_entry(path)));
         };
         let fused_outputs = entry.fused.then(|| self.fused_outputs(entry, &numbers));
         let slot = TensorSlot::new(entry, param, fused_outputs);
@@ -155,6 +155,33 @@ impl NameTable<'_> {
         Ok(slots.enumerate().map(named).collect())
     }
 
+    /// Returns the entry of the parameter at `path`, and the layer numbers there.
+    fn entry_of<'p>(&self, path: &'p str) -> Option<(&HfName, Vec<&'p str>)> {
+        self.names.iter().find_map(|entry| Some((entry, entry.layer_numbers(path)?)))
+    }
+
+    /// Explains that the parameter at `path` has no entry. An entry without a parameter, such as that of an optional or
+    /// tied field, is no mistake in itself; one that is spelled like the path is.
+    fn missing_entry(&self, path: &str) -> String {
+        let with_star = |part| if str::parse::<usize>(part).is_ok() { "*" } else { part };
+        let wanted = path.split('.').map(with_star).collect::<Vec<_>>().join(".");
+        let likeness = |entry: &HfName| likeness(entry.path, &wanted);
+        let is_used = |entry: &HfName| {
+            self.by_path.keys().any(|path| {
+                self.entry_of(path).is_some_and(|(found, _)| std::ptr::eq(found, entry))
+            })
+        };
+        let stray = self.names.iter().filter(|entry| !is_used(entry) && likeness(entry) >= 0.5);
+        let stray = stray.max_by(|a, b| likeness(a).total_cmp(&likeness(b)));
+        let hint = stray.map_or_else(String::new, |stray| {
+            let HfName { path, name, .. } = stray;
+            format!("; its entry `{path}`, for the tensor `{name}`, is that of no parameter: did you mean `{wanted}`?")
+        });
+        format!(
+            "`{path}` has no entry in the model's `HF_NAMES`, so it can be neither imported nor exported{hint}"
+        )
+    }
+
     /// Counts the outputs before the outputs of `entry` in its fused tensor, and all of them.
     fn fused_outputs(&self, entry: &HfName, numbers: &[&str]) -> (usize, usize) {
         let (mut before, mut all) = (0, 0);
@@ -169,131 +196,13 @@ impl NameTable<'_> {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::checkpoint::TensorBox;
-    use meshwright_comm::RankComms;
-    use meshwright_core::__internal::declare;
-    use meshwright_core::layout::{Ep, Split, Stacked};
-    use meshwright_core::nn::{Build, Builder, LmHead, RmsNorm, Sizes};
-    use meshwright_core::tensor::{Init, Rank};
-    use meshwright_cpu::CpuBackend;
-    use meshwright_macros::{dims, model};
-
-    dims! { crate = meshwright_core; Vocab, Hidden, Experts }
-
-    struct Twins;
-
-    impl Build for Twins {
-        fn build(builder: &mut Builder<'_>) -> Twins {
-            RmsNorm::<Hidden>::build(&mut builder.field("first"));
-            RmsNorm::<Hidden>::build(&mut builder.field("second"));
-            LmHead::<Hidden, Vocab>::build(&mut builder.field("head"));
-            Twins
-        }
-    }
-
-    struct Stack;
-
-    impl Build for Stack {
-        fn build(builder: &mut Builder<'_>) -> Stack {
-            builder.param::<Stacked<Split<Experts, Ep>, Hidden, Vocab>>("weight", Init::Zeros);
-            Stack
-        }
-    }
-
-    const HEAD: HfName = HfName::transposed("head.weight", "lm_head");
-
-    fn params<M: Build>(mesh: &str) -> Vec<ParamRef> {
-        let comms = RankComms::unattended(mesh.parse().unwrap());
-        let rank = Rank::new(comms, Box::new(CpuBackend::new(1).unwrap()), 0);
-        let sizes = Sizes::new().with(Vocab, 10).with(Hidden, 4).with(Experts, 6);
-        declare::<M>(&rank, &sizes).unwrap().params()
-    }
-
-    fn shapes(first: HfName, second: HfName) -> Result<Vec<(String, Vec<usize>)>, String> {
-        let params = params::<Twins>("1");
-        let mapping = HfMapping::new(&[first, second, HEAD], &params);
-        mapping.map(|mapping| mapping.shapes()).map_err(|error| error.to_string())
-    }
-
-    #[test]
-    fn shapes_follow_from_names_and_parameters() {
-        let [a, b] = ["a", "b"].map(str::to_owned);
-        let first = HfName::same("first.weight", "a");
-        let found = shapes(first, HfName::same("second.weight", "b")).unwrap();
-        assert_eq!(found[..2], [(a.clone(), vec![4]), (b, vec![4])]);
-        assert_eq!(found[2].0, "lm_head");
-        let found = shapes(first.fused(), HfName::same("second.weight", "a").fused()).unwrap();
-        assert_eq!(found[0], (a, vec![8]));
-        assert_eq!(found.len(), 2);
-    }
-
-    /// Each weight of a stack is transposed, and a rank reads the weights of its experts.
-    #[test]
-    fn stacked_weights_are_three_dims() {
-        let params = params::<Stack>("ep=2");
-        let value = |expert: usize, input: usize, output: usize| {
-            (expert * 100 + input * 10 + output) as f32
-        };
-        for (name, is_transposed) in
-            [(HfName::same("weight", "w"), false), (HfName::transposed("weight", "w"), true)]
-        {
-            let names = [name];
-            let mapping = HfMapping::new(&names, &params).unwrap();
-            let [tensor] = mapping.tensors() else { panic!("one tensor") };
-            let [(slot, param)] = tensor.parts.as_slice() else { panic!("one part") };
-            assert_eq!(tensor.shape, if is_transposed { [6, 10, 4] } else { [6, 4, 10] });
-            let held = if is_transposed { [3, 10, 4] } else { [3, 4, 10] };
-            // An unattended rank is the last one.
-            assert_eq!(slot.local_box(), TensorBox::new(&[3, 0, 0], &held));
-            let all = |experts: usize, is_transposed: bool| {
-                let (rows, cols) = if is_transposed { (10, 4) } else { (4, 10) };
-                let element = move |index: usize| {
-                    let (row, col) = (index / cols % rows, index % cols);
-                    let (input, output) = if is_transposed { (col, row) } else { (row, col) };
-                    value(index / (rows * cols), input, output)
-                };
-                (0..experts * rows * cols).map(element).collect::<Vec<_>>()
-            };
-            let mut block = vec![0.0; param.local_len()];
-            slot.copy_to_param(&all(3, is_transposed), &mut block);
-            assert_eq!(block, all(3, false));
-            let mut exported = vec![0.0; 6 * 40];
-            slot.unsharded().copy_to_tensor(&all(6, false), &mut exported);
-            assert_eq!(exported, all(6, is_transposed));
-        }
-    }
-
-    /// Elements that one entry maps to one tensor would overwrite each other in it.
-    #[test]
-    fn an_entry_is_one_part_of_a_fused_tensor() {
-        #[model(crate = meshwright_core)]
-        #[expect(dead_code, reason = "the model is declared only")]
-        struct Heads {
-            heads: [LmHead<Hidden, Vocab>; 2],
-        }
-        let params = params::<Heads>("1");
-        let of_both = [HfName::same("heads.*.weight", "a").fused()];
-        let text = HfMapping::new(&of_both, &params).err().unwrap().to_string();
-        let both = "`HF_NAMES` maps both `heads.0.weight` and `heads.1.weight` to the same part of";
-        assert!(text.contains(both), "{text}");
-        let of_each =
-            ["heads.0.weight", "heads.1.weight"].map(|path| HfName::same(path, "a").fused());
-        let mapping = HfMapping::new(&of_each, &params).unwrap();
-        assert_eq!(mapping.tensors().len(), 1);
-    }
-
-    #[test]
-    fn tensors_are_shared_only_if_fused() {
-        let (first, second) =
-            (HfName::same("first.weight", "a"), HfName::same("second.weight", "a"));
-        for (first, second) in [(first, second), (first.fused(), second), (first, second.fused())] {
-            let text = shapes(first, second).unwrap_err();
-            assert!(text.contains("maps both `first.weight` and `second.weight` to"), "{text}");
-        }
-        let text = shapes(first.fused(), HfName::same("head.weight", "a").fused()).unwrap_err();
-        assert!(text.contains("`second.weight` has no entry in the model's `HF_NAMES`"), "{text}");
-    }
+/// Returns how alike the parts of two paths are that differ, from 0 to 1; 1 if one path only has further parts.
+fn likeness(a: &str, b: &str) -> f64 {
+    let [a, b] = [a, b].map(|path| path.split('.').collect::<Vec<_>>());
+    let common = a.iter().zip(&b).take_while(|(a, b)| a == b).count();
+    let (a, b) = (&a[common..], &b[common..]);
+    let common = a.iter().rev().zip(b.iter().rev()).take_while(|(a, b)| a == b).count();
+    let [a, b] = [a, b].map(|parts| parts[..parts.len() - common].join("."));
+    let is_part = a.is_empty() || b.is_empty();
+    if is_part { 1.0 } else { strsim::normalized_damerau_levenshtein(&a, &b) }
 }

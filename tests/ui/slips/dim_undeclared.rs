@@ -1,0 +1,24 @@
+//! A dim that is not declared.
+
+use meshwright::prelude::*;
+
+dims! { Batch @ data, Seq, Hidden }
+
+type Stream = Tensor<(Batch, Seq, Hidden)>;
+
+#[model]
+struct Mlp {
+    #[sharded(tp = "col")]
+    up: Linear<Hidden, Ffn>,
+    #[sharded(tp = "row")]
+    down: Linear<Ffn, Hidden>,
+}
+
+#[forward]
+impl Mlp {
+    fn forward(&self, x: &Stream) -> Stream {
+        self.down.forward(&self.up.forward(x).silu())
+    }
+}
+
+fn main() {}

@@ -1,0 +1,35 @@
+//! A stack of a model without `#[forward]`.
+
+use meshwright::prelude::*;
+
+dims! { Batch @ data, Seq, Hidden, Ffn }
+
+type Stream = Tensor<(Batch, Seq, Hidden)>;
+
+#[model]
+struct Mlp {
+    #[sharded(tp = "col")]
+    up: Linear<Hidden, Ffn>,
+    #[sharded(tp = "row")]
+    down: Linear<Ffn, Hidden>,
+}
+
+impl Mlp {
+    fn forward(&self, x: &Stream) -> Stream {
+        self.down.forward(&self.up.forward(x).silu())
+    }
+}
+
+#[model]
+struct Net {
+    blocks: Stack<Mlp>,
+}
+
+#[forward]
+impl Net {
+    fn forward(&self, x: &Stream) -> Stream {
+        self.blocks.forward(x)
+    }
+}
+
+fn main() {}

@@ -1,0 +1,32 @@
+//! Queries without the sharding of keys and values, from a whole stream.
+
+use meshwright::prelude::*;
+
+dims! { Batch @ data, Seq, Hidden, Heads, KvHeads, HeadDim }
+
+type Stream = Tensor<(Batch, Seq, Hidden)>;
+
+#[model]
+struct SelfAttention {
+    q: Linear<Hidden, (Heads, HeadDim)>,
+    #[sharded(tp = "col")]
+    k: Linear<Hidden, (KvHeads, HeadDim)>,
+    #[sharded(tp = "col")]
+    v: Linear<Hidden, (KvHeads, HeadDim)>,
+    rope: Rope<HeadDim>,
+    core: Attention<Heads, KvHeads, HeadDim>,
+    #[sharded(tp = "row")]
+    o: Linear<(Heads, HeadDim), Hidden>,
+}
+
+#[forward]
+impl SelfAttention {
+    fn forward(&self, x: &Stream) -> Stream {
+        let q = self.rope.forward(&self.q.forward(x));
+        let k = self.rope.forward(&self.k.forward(x));
+        let v = self.v.forward(x);
+        self.o.forward(&self.core.forward(&(q, k, v)))
+    }
+}
+
+fn main() {}

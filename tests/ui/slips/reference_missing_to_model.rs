@@ -1,0 +1,37 @@
+//! An argument of a model without `&`.
+
+use meshwright::prelude::*;
+
+dims! { Batch @ data, Seq, Hidden, Ffn }
+
+type Stream = Tensor<(Batch, Seq, Hidden)>;
+
+#[model]
+struct Mlp {
+    #[sharded(tp = "col")]
+    up: Linear<Hidden, Ffn>,
+    #[sharded(tp = "row")]
+    down: Linear<Ffn, Hidden>,
+}
+
+#[forward]
+impl Mlp {
+    fn forward(&self, x: &Stream) -> Stream {
+        self.down.forward(&self.up.forward(x).silu())
+    }
+}
+
+#[model]
+struct Block {
+    norm: RmsNorm<Hidden>,
+    mlp: Mlp,
+}
+
+#[forward]
+impl Block {
+    fn forward(&self, x: &Stream) -> Stream {
+        x + self.mlp.forward(self.norm.forward(x))
+    }
+}
+
+fn main() {}

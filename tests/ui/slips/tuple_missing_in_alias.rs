@@ -1,0 +1,24 @@
+//! Dims of a tensor without a tuple, in an alias.
+
+use meshwright::prelude::*;
+
+dims! { Batch @ data, Seq, Hidden, Ffn }
+
+type Stream = Tensor<Batch, Seq, Hidden>;
+
+#[model]
+struct Mlp {
+    #[sharded(tp = "col")]
+    up: Linear<Hidden, Ffn>,
+    #[sharded(tp = "row")]
+    down: Linear<Ffn, Hidden>,
+}
+
+#[forward]
+impl Mlp {
+    fn forward(&self, x: &Stream) -> Stream {
+        self.down.forward(&self.up.forward(x).silu())
+    }
+}
+
+fn main() {}

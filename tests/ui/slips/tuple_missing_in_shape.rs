@@ -1,0 +1,31 @@
+//! Dims of a tensor without a tuple, in a forward.
+
+use meshwright::prelude::*;
+
+dims! { Batch @ data, Seq, Hidden, Heads, HeadDim }
+
+#[model]
+struct SelfAttention {
+    #[sharded(tp = "col")]
+    q: Linear<Hidden, (Heads, HeadDim)>,
+    #[sharded(tp = "col")]
+    k: Linear<Hidden, (Heads, HeadDim)>,
+    #[sharded(tp = "col")]
+    v: Linear<Hidden, (Heads, HeadDim)>,
+    rope: Rope<HeadDim>,
+    core: Attention<Heads, Heads, HeadDim>,
+    #[sharded(tp = "row", scatter = Seq)]
+    o: Linear<(Heads, HeadDim), Hidden>,
+}
+
+#[forward]
+impl SelfAttention {
+    fn forward(&self, x: &Tensor<Batch, Split<Seq, Tp>, Hidden>) -> Tensor<Batch, Split<Seq, Tp>, Hidden> {
+        let q = self.rope.forward(&self.q.forward(x));
+        let k = self.rope.forward(&self.k.forward(x));
+        let v = self.v.forward(x);
+        self.o.forward(&self.core.forward(&(q, k, v)))
+    }
+}
+
+fn main() {}
