@@ -2,7 +2,10 @@
 
 use quote::ToTokens;
 use syn::parse::{Parse, ParseStream};
-use syn::{Attribute, Expr, Generics, Ident, ItemImpl, Meta, Token, Type, UseTree, Visibility};
+use syn::{
+    Attribute, Expr, ExprLit, Generics, Ident, ItemImpl, Lit, Meta, Token, Type, UseTree,
+    Visibility,
+};
 
 /// The functions in the body of the macro `elementwise`.
 pub struct Elementwise(pub Vec<(Ident, Docs)>);
@@ -33,22 +36,19 @@ impl Docs {
     pub fn of(attributes: &[Attribute]) -> Docs {
         let lines = attributes.iter().filter_map(|attribute| match &attribute.meta {
             Meta::NameValue(meta) if meta.path.is_ident("doc") => match &meta.value {
-                Expr::Lit(text) => Some(code(text)),
+                Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) => Some(text.value()),
                 _ => None,
             },
             _ => None,
         });
-        let lines: Vec<String> = lines
-            .map(|text| text.trim_matches('"').replace("\\\"", "\"").trim().to_owned())
-            .collect();
+        let lines: Vec<String> = lines.map(|text| text.trim().to_owned()).collect();
         let paragraphs: Vec<String> =
             lines.split(String::is_empty).map(|lines| lines.join(" ")).collect();
         let shape = paragraphs.iter().find_map(|text| text.strip_prefix("Shape: "));
         let shape = shape.map(|text| table_cell(text.trim_end_matches('.')));
         let first = paragraphs.first().map_or("", String::as_str);
-        let end = first
-            .match_indices(". ")
-            .find(|(at, _)| first[at + 2..].starts_with(char::is_uppercase));
+        let begins = |c: char| c.is_uppercase() || c == '`' || c == '[';
+        let end = first.match_indices(". ").find(|(at, _)| first[at + 2..].starts_with(begins));
         let first = end.map_or(first, |(at, _)| &first[..at]);
         Docs { first_sentence: table_cell(first.trim_end_matches(['.', ':'])), shape }
     }
@@ -68,7 +68,7 @@ pub fn add_names(tree: &UseTree, names: &mut Vec<String>) {
 pub fn parameters(generics: &Generics) -> String {
     let types = generics.type_params().filter(|param| param.ident != "Style");
     let types = types.map(|param| match &param.default {
-        Some(default) => format!("{} = {}", param.ident, code(default)),
+        Some((_, default)) => format!("{} = {}", param.ident, code(default)),
         None => param.ident.to_string(),
     });
     let types: Vec<String> = types.collect();
@@ -112,7 +112,8 @@ pub fn table_cell(text: &str) -> String {
     let mut cell = String::new();
     let mut rest = text;
     while let Some((before, after)) = rest.split_once("](") {
-        cell += before;
+        let (before, name) = before.rsplit_once('[').expect("a link begins");
+        cell.extend([before, name]);
         rest = after.split_once(')').expect("a link ends").1;
     }
     (cell + rest).replace("[`", "`").replace("`]", "`").replace('|', "\\|")
