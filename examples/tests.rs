@@ -50,7 +50,10 @@ fn the_classifier_learns_the_same_on_every_mesh() {
     for mesh in ["tp=2", "dp=4", "fsdp=2,tp=2"] {
         let other = classifier::train(mesh, 10).unwrap();
         for (step, (loss, expected)) in other.losses.iter().zip(&alone.losses).enumerate() {
-            assert!((loss - expected).abs() < 1e-5, "{mesh}, step {step}: {loss}, alone {expected}");
+            assert!(
+                (loss - expected).abs() < 1e-5,
+                "{mesh}, step {step}: {loss}, alone {expected}"
+            );
         }
         assert_eq!(other.accuracy, alone.accuracy, "{mesh}");
     }

@@ -122,6 +122,14 @@ other_names! {
     "eod-token" | "reset-attention-mask" | "reset-position-ids" => "--documents ID";
     "packing" | "sample-packing" => "--pack", "with --documents ID";
     "eod-mask-loss" => "--mask-borders", "with --documents ID";
+    "text-column" | "text-field" | "json-keys" => "--text-key KEY";
+    "val-data" | "valid-data" | "validation-data" | "validation-file" | "eval-file" | "eval-dataset"
+        => "--eval-data FILE";
+    "eval-interval" | "eval-freq" | "val-interval" | "val-check-interval" | "validation-freq" => "--eval-every N";
+    "eval-iters" | "val-iters" | "eval-batches" | "limit-val-batches" => "--eval-steps N";
+    "val-split" | "validation-split" | "validation-split-percentage" | "split" => "--eval-fraction X";
+    "early-stopping" | "early-stopping-patience" | "patience" => "--early-stop N";
+    "load-best-model-at-end" | "save-best" => "--keep-best";
     "num-workers" | "dataloader-num-workers" | "prefetch-factor" => "", "batches are always read ahead";
 
     "optim" | "optimizer-name" | "optimizer-type" => "--optimizer NAME";
@@ -148,6 +156,8 @@ other_names! {
     "load" | "load-checkpoint" | "resume-from" | "resume-from-checkpoint" => "--resume DIR";
     "max-time" | "max-duration" | "time-limit" | "exit-duration-in-mins" => "--stop-after TIME";
     "export" | "export-dir" | "hf-export" | "save-hf" => "--export-hf DIR";
+    "export-precision" | "save-dtype" => "--export-dtype DTYPE";
+    "max-shard-size" => "--export-shard-size BYTES";
 
     "metrics-file" | "log-file" | "jsonl" => "--metrics FILE.jsonl";
     "wandb" | "wandb-project" | "use-wandb" | "report-to"
