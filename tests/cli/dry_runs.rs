@@ -25,7 +25,7 @@ fn dry_run(program: &Command, line: &str) -> String {
     let text: String = (0..4000).map(|n| format!("{n} times {n} is {}\n", n * n)).collect();
     workspace.write("text.txt", text.as_bytes());
     // Zeros that take no place.
-    std::fs::File::create(workspace.path("long.txt")).unwrap().set_len(100_000_008).unwrap();
+    std::fs::File::create(workspace.path("long.u16.bin")).unwrap().set_len(200_000_016).unwrap();
     let mut limited = Command::new("bash");
     let script = format!("ulimit -v {ADDRESSES}; exec \"$0\" \"$@\"");
     limited.arg("-c").arg(script).arg(program.get_program());
@@ -127,7 +127,7 @@ fn experts_long_sequences_and_other_families_need_little_memory() {
 /// Neither tables nor tokens nor samples are made.
 #[test]
 fn long_sequences_and_large_vocabularies_need_little_memory() {
-    let long = LLAMA_70B.replace("--seq 4096 --data text.txt", "--data long.txt");
+    let long = LLAMA_70B.replace("--seq 4096 --data text.txt", "--data long.u16.bin");
     for flags in [
         "--seq 1048576 --batch 8 --mesh fsdp=8",
         "--seq 4194304 --batch 8 --mesh fsdp=8",
@@ -137,7 +137,7 @@ fn long_sequences_and_large_vocabularies_need_little_memory() {
         dry_run(&program(), &format!("{long} {flags}"));
     }
     for flags in ["", "--documents 0"] {
-        let line = format!("--data long.txt --seq 100000000 --batch 8 {flags}");
+        let line = format!("--data long.u16.bin --seq 100000000 --batch 8 {flags}");
         dry_run(&gpt2_program(), &line);
     }
     for vocab in ["100000000", "1000000000"] {
