@@ -79,7 +79,7 @@ mod with_files {
         assert_eq!(crate::numbers(&workspace.metrics("rest.jsonl"), "loss"), losses[2..]);
     }
 
-    /// Of as many targets, the bytes are those of the text after the first token.
+    /// Bytes are those of the text after the first token, which is no target.
     #[test]
     fn the_validation_loss_of_a_byte_is_known() {
         let workspace = workspace();

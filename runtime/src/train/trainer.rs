@@ -312,7 +312,7 @@ impl<M: LanguageModel> Trainer<M> {
         match outcome {
             Ok(RunEnd::Complete(summary)) => {
                 traced?;
-                Ok(summary)
+                Ok(*summary)
             }
             Ok(RunEnd::Stopped(report)) => {
                 traced?;

@@ -61,10 +61,8 @@ impl<M: LanguageModel> RankLoop<'_, M> {
         if let (Some(evaluation), 0) = (&evaluation, self.state.rank.index()) {
             print_line(&format!("step {steps}/{}  {evaluation}", self.plan.config.steps));
         }
-        if evaluation.is_some_and(|evaluation| evaluation.is_best) {
-            self.save_if_due(steps)?;
-        }
-        Ok(())
+        // The checkpoint does not hold it yet.
+        if evaluation.is_some() && is_missed { self.save_if_due(steps) } else { Ok(()) }
     }
 
     /// Evaluates the model after `steps` steps on all validation batches. Returns `None` if the run has to end: a rank

@@ -24,7 +24,7 @@ pub type ObserverFactory = Box<dyn Fn(&Rank) -> Result<Box<dyn StepObserver>> + 
 /// The end of the run of a rank, the same on all ranks.
 pub enum RunEnd {
     /// All steps are trained.
-    Complete(Summary),
+    Complete(Box<Summary>),
     /// A signal or `--stop-after` has stopped the run, whose state is saved: a report of it.
     Stopped(String),
 }
@@ -92,7 +92,7 @@ impl<M: LanguageModel> RankLoop<'_, M> {
             Some(own) => (own.done, own.record.best),
             None => (Vec::new(), None),
         };
-        Ok(RunEnd::Complete(Summary {
+        Ok(RunEnd::Complete(Box::new(Summary {
             losses,
             grad_norms,
             evaluations,
@@ -103,7 +103,7 @@ impl<M: LanguageModel> RankLoop<'_, M> {
             report,
             sample,
             prompt_len,
-        }))
+        })))
     }
 
     /// Exports the model, and returns a sampled continuation with the length of its prompt; nothing without
