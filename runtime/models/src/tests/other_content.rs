@@ -69,6 +69,20 @@ fn weights_in_other_formats_are_named() {
     }
 }
 
+/// A folder without a configuration has nothing else to name.
+#[test]
+fn missing_files_are_named() {
+    let dir = export(&config(false));
+    fs::remove_file(dir.path().join("config.json")).unwrap();
+    let text = refusal(dir.path());
+    assert!(text.contains("config.json: No such file"), "{text}");
+    fs::write(dir.path().join("model.onnx"), "").unwrap();
+    fs::remove_file(dir.path().join("model.safetensors")).unwrap();
+    fs::write(dir.path().join("config.json"), config(false).to_json().to_string()).unwrap();
+    let text = refusal(dir.path());
+    assert!(text.contains("index.json, and no weights in another known format"), "{text}");
+}
+
 #[test]
 fn incomplete_downloads_are_named() {
     for name in ["model.safetensors.incomplete", ".cache/huggingface/download/abc.incomplete"] {

@@ -120,7 +120,8 @@ impl TensorWriter {
             let mut pairs = values.iter().zip(&narrowed);
             if let Some((value, _)) = pairs.find(|(value, x)| value.is_finite() && !is_finite(**x))
             {
-                let reason = format!("has the number {value}, which is beyond {}", self.dtype);
+                let reason =
+                    format!("has the number {value}, which is beyond {}; export f32", self.dtype);
                 return Err(CheckpointError::tensor_error(&self.path, name, reason));
             }
             self.put_bytes(bytemuck::cast_slice(&narrowed))?;
@@ -377,7 +378,10 @@ mod tests {
         let mut writer =
             TensorWriter::create(&path, StoredDtype::F16, None, [("x", &[1][..])]).unwrap();
         let text = writer.write("x", &[7e4]).unwrap_err().to_string();
-        assert!(text.ends_with("tensor `x` has the number 70000, which is beyond f16"), "{text}");
+        assert!(
+            text.ends_with("tensor `x` has the number 70000, which is beyond f16; export f32"),
+            "{text}"
+        );
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use super::file_names::{CONFIG, INDEX};
+use super::file_names::{CONFIG, INDEX, WEIGHTS};
 use crate::checkpoint::files;
 
 /// Most bytes of a file that is read for a message.
@@ -83,9 +83,9 @@ pub fn describe_folder(folder: &Path) -> Option<String> {
     if find(&|name| name.starts_with("model-") && name.contains("-of-")).is_some() {
         return Some(format!("it has several files of weights, but no {INDEX}; download it too"));
     }
-    if let Some(name) = find(&|name| name.ends_with(".safetensors")) {
+    if let Some(name) = find(&|name| name.ends_with(".safetensors") && name != WEIGHTS) {
         return Some(format!(
-            "its only file of weights is {name}; rename it to model.safetensors if it is the whole model"
+            "its only file of weights is {name}; rename it to {WEIGHTS} if it is the whole model"
         ));
     }
     let is_model = |name: &&String| folder.join(name).join(CONFIG).is_file();

@@ -21,7 +21,7 @@ pub fn open_weights(folder: &Path) -> Result<WeightFiles, CheckpointError> {
     } else {
         let reason = other_content::describe_folder(folder).unwrap_or_else(|| {
             format!(
-                "the folder has neither {WEIGHTS} nor {INDEX}, and no weights in another format"
+                "the folder has neither {WEIGHTS} nor {INDEX}, and no weights in another known format"
             )
         });
         return Err(CheckpointError::settings(folder, reason));
