@@ -71,7 +71,7 @@
 //!
 //! | to | use |
 //! |---|---|
-//! | write a model | [`prelude`] for the names; [`nn::layers`] and [`Tensor`] for layers and operations; [`nn::Sizes`] |
+//! | write a model | [`prelude`] for the names; [`nn::layers`] and [`Tensor`] for layers and operations |
 //! | train a language model from the command line | [`train::Trainer`], with a model of [`models`] or your own |
 //! | write a training loop | [`run_on`], [`nn::build`], [`Loss`], [`optim`]; [`tensor::Metric`] for metrics |
 //! | check that the mesh does not matter | [`mesh_test`], [`testing`] |

@@ -50,8 +50,8 @@ pub use sinks::AttentionSinks;
 /// `softmax(q · kᵀ / sqrt(D), mask) · v` for each head; query head `h` reads key-value head `h * K / H`
 /// (grouped-query attention, Ainslie et al., 2023). Computed tile by tile with an online softmax (Dao, 2023).
 ///
-/// Shape: `(q, k, v)`, which are `[batch, sequence, H, D]`, `[batch, keys, K, D]` and `[batch, keys, K, V]`, to `[batch,
-/// sequence, H, V]`.
+/// Shape: `(q, k, v)`, which are `[batch, sequence, H, D]`, `[batch, keys, K, D]` and `[batch, keys, K, V]`, to
+/// `[batch, sequence, H, V]`.
 ///
 /// The sequences must be whole on each rank, unless `Style` is [`ContextParallel`](crate::nn::ContextParallel):
 /// `#[sharded(cp = "ring")]`.
