@@ -9,6 +9,8 @@ mod corpus;
 mod dataset;
 mod documents;
 mod error;
+#[cfg(test)]
+mod evaluation_tests;
 mod fingerprint;
 mod format;
 mod ids;
