@@ -192,6 +192,10 @@ fn lines_of_json() {
         (on("text.txt") + " --token-dtype u16", "text.txt: it is text, and --token-dtype is"),
         (on("text.txt") + " --text-key=", "--text-key: needs a key"),
         (
+            on("text.txt") + " --text-key body",
+            "--text-key: text.txt holds plain text, whose documents have no",
+        ),
+        (
             write("keys.jsonl", "{}") + " --text-key body",
             "keys.jsonl:1: the object has no key `body`",
         ),

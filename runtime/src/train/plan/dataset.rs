@@ -35,6 +35,7 @@ fn open_input(
     config: &Config,
     vocab: usize,
 ) -> Result<(TokenFile, Option<Tokenizer>)> {
+    check_text_key(&input, config)?;
     if input.format().is_tokens() {
         let path = input.path().to_owned();
         let file = TokenFile::of_input(input, vocab)?;
@@ -57,6 +58,19 @@ fn open_input(
         _ => tokenize(input, &tokenizer, config, vocab)?,
     };
     Ok((file, Some(tokenizer)))
+}
+
+/// Checks that `--text-key` has a use: training or validation data of records.
+fn check_text_key(input: &DataInput, config: &Config) -> Result<()> {
+    let has_no_keys = input.format().is_tokens() || *input.format() == DataFormat::Text;
+    if config.text_key.is_none() || !has_no_keys || config.eval_data.is_some() {
+        return Ok(());
+    }
+    let kind = if input.format().is_tokens() { "token ids" } else { "plain text" };
+    Err(Error::Input(format!(
+        "--text-key: {} holds {kind}, whose documents have no keys; leave it out",
+        input.path().display()
+    )))
 }
 
 /// Returns the settings with the vocabulary of `--tokenizer`, or of the record beside `--data`, if a new model is to be
