@@ -20,7 +20,7 @@ use crate::tokens::{ends, relocated, shown};
 ///     fn forward(&self, x: &impl ForwardInput<Stream>) -> Stream {
 ///         let x: &Stream = ForwardInput::<Stream>::as_declared(x);
 ///         let _scope = scope("Mlp::forward");
-///         check_output::<Stream, _>(..)
+///         check_output::<Stream>(..)
 ///     }
 /// }
 /// impl<X: ForwardInput<Stream>> Layer<X> for Mlp { type Out = Stream; fn forward(..) { Self::forward(self, input) } }
@@ -294,7 +294,7 @@ impl Results<'_> {
     fn wrap(&self, expr: &mut Expr) {
         let (start, end) = ends(&*expr);
         let (out, private) = (self.out, self.runtime.private(start));
-        let call = quote_spanned!(end=> #private::check_output::<#out, _>);
+        let call = quote_spanned!(end=> #private::check_output::<#out>);
         *expr = Expr::Verbatim(quote!(#call(#expr)));
     }
 }

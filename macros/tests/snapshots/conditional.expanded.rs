@@ -76,14 +76,12 @@ impl Net {
         {
             ::meshwright::__private::check_output::<
                 Tensor<(u8, u8, Hidden)>,
-                _,
             >(self.layer.unreduced(x))
         }
         #[cfg(all())]
         {
             ::meshwright::__private::check_output::<
                 Tensor<(u8, u8, Hidden)>,
-                _,
             >(self.layer.forward(x))
         }
     }

@@ -218,7 +218,6 @@ where
         }
         ::meshwright::__private::check_output::<
             Tensor<(Batch, Seq, Split<Ffn, Tp>)>,
-            _,
         >(self.up.forward(&y))
     }
 }

@@ -203,13 +203,11 @@ impl Mlp {
         if self.is_linear() {
             return ::meshwright::__private::check_output::<
                 Tensor<(Batch, Seq, Hidden)>,
-                _,
             >(self.down.forward(&self.up.forward(x)));
         }
         let _gate = self.gate.forward(x);
         ::meshwright::__private::check_output::<
             Tensor<(Batch, Seq, Hidden)>,
-            _,
         >(self.down.forward(&self.up.forward(x).silu()))
     }
     fn is_linear(&self) -> bool {

@@ -413,7 +413,6 @@ impl<M: Model> Block<M> {
         >::as_declared(input);
         ::meshwright::__private::check_output::<
             Tensor<(Batch, Seq, Hidden)>,
-            _,
         >(self.mlp.forward(x))
     }
 }
@@ -458,7 +457,6 @@ impl Mlp {
         let _ = self.up.forward(x);
         ::meshwright::__private::check_output::<
             Tensor<(Batch, Seq, Hidden)>,
-            _,
         >(Tensor::new())
     }
 }

@@ -128,7 +128,7 @@ impl Block {
         let x: &Tensor<(Batch, Seq, Ffn)> = ::meshwright::__private::ForwardInput::<
             Tensor<(Batch, Seq, Ffn)>,
         >::as_declared(input);
-        ::meshwright::__private::check_output::<Tensor<(Batch, Seq, Ffn)>, _>(x.split())
+        ::meshwright::__private::check_output::<Tensor<(Batch, Seq, Ffn)>>(x.split())
     }
 }
 #[automatically_derived]

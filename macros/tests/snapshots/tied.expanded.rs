@@ -284,9 +284,8 @@ impl Llama {
                 return (
                     ::meshwright::__private::check_output::<
                         Tensor<(Batch, Seq, Split<Vocab, Tp>)>,
-                        _,
                     >(self.head.forward(&self.norm.forward(x))),
-                    ::meshwright::__private::check_output::<usize, _>(length),
+                    ::meshwright::__private::check_output::<usize>(length),
                 );
             }
             Some(false) => {
@@ -294,9 +293,8 @@ impl Llama {
                 (
                     ::meshwright::__private::check_output::<
                         Tensor<(Batch, Seq, Split<Vocab, Tp>)>,
-                        _,
                     >(y),
-                    ::meshwright::__private::check_output::<usize, _>(length),
+                    ::meshwright::__private::check_output::<usize>(length),
                 )
             }
         }

@@ -306,7 +306,7 @@ impl<T> ForwardOutput<T> for T {
         self
     }
 }
-pub fn check_output<T, X: ForwardOutput<T>>(x: X) -> T {
+pub fn check_output<T>(x: impl ForwardOutput<T>) -> T {
     x.into_declared()
 }
 

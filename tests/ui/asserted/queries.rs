@@ -6,7 +6,9 @@ use meshwright::prelude::*;
 
 dims! { Batch @ data, Seq @ cp, Heads, HeadDim }
 
-impl<K, M, V, Keys, Values> QueriesOf<Heads, HeadDim, K, M, V, Keys, Values> for (Batch, Seq, Heads, HeadDim) {
+type Heads4 = (Batch, Seq, Heads, HeadDim);
+
+impl<K, M, V, Values> QueriesOf<Heads, HeadDim, K, M, V, Heads4, Values> for Heads4 {
     type Out = (Batch, Seq, Heads, HeadDim);
     const ENTRIES: [Entry; 2] = [Entry::Stay, Entry::Stay];
 }

@@ -19,13 +19,12 @@ fn shifted<S: Shape>(x: &Tensor<S>) -> Tensor<S> {
     x + Tensor::from_fn(x.rank(), &x.sizes(), |_| 0.5)
 }
 
-/// Sums in which one side has no type of its own: it follows from the other side, whole or split.
+/// Sums in which the right side has no type of its own: it follows from the left side, whole or split.
 fn shifted_stream(
     x: &Tensor<(Batch, Split<Seq, Tp>, Hidden)>,
 ) -> Tensor<(Batch, Split<Seq, Tp>, Hidden)> {
     let shift = Tensor::from_fn(x.rank(), &x.sizes(), |_| 0.5);
-    let whole: Stream = x.gather(Seq);
-    let whole = Tensor::from_fn(x.rank(), &x.sizes(), |_| 0.5) + &whole;
+    let whole = x.gather(Seq) + Tensor::from_fn(x.rank(), &x.sizes(), |_| 0.5);
     x + shift + whole.slice(Seq, Tp)
 }
 

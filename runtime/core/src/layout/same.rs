@@ -5,8 +5,8 @@ use super::{Split, Tp};
 
 /// A shape that elementwise operations can combine with `Self`: the same dims, split alike.
 ///
-/// Impls with a bound that nothing has are for mistakes: their bounds explain the fix. The shape is a parameter, and not
-/// `Self`, so that other messages do not list the impls.
+/// Impls with a bound that nothing has are for mistakes: their bounds explain the fix. The shape is a parameter, and
+/// not `Self`, so that other messages do not list the impls.
 #[diagnostic::on_unimplemented(
     message = "a tensor shaped `{S}` cannot be combined with one shaped `{T}`",
     label = "their dims or splits differ, or are not known to be the same",

@@ -100,7 +100,8 @@ stage_layers! {
 #[diagnostic::on_unimplemented(
     message = "`Linear<{I}, {O}, {Style}>` is not a layer",
     label = "`{Style}` is not a sharding style",
-    note = "a pair of dims is a tuple: `Linear<{I}, ({O}, {Style})>` writes one, `Linear<({I}, {O}), {Style}>` reads one"
+    note = "a pair of dims is a tuple: `Linear<{I}, ({O}, {Style})>` writes one, `Linear<({I}, {O}), {Style}>` reads \
+            one"
 )]
 pub trait LinearInput<I, O, Style>: Dims {
     /// Dims of the result.
@@ -134,8 +135,8 @@ impl<X: RowInput<I, O, A, E>, I, O, A: Axis, E> LinearInput<I, O, Row<A, E>> for
 #[diagnostic::on_unimplemented(
     message = "a layer from `{I}` to `{O}` without sharding cannot take an activation shaped `{Self}`",
     label = "its input must end in a whole `{I}`",
-    note = "if the activation is split along `{I}`, make this layer row-parallel: `#[sharded(tp = \"row\")]`; if the dims \
-            of this layer are swapped, write `Linear<{O}, {I}>`",
+    note = "if the activation is split along `{I}`, make this layer row-parallel: `#[sharded(tp = \"row\")]`; if the \
+            dims of this layer are swapped, write `Linear<{O}, {I}>`",
     note = "if it ends in another dim, the layer does not belong here"
 )]
 pub trait PlainInput<I, O>: Dims {
@@ -161,8 +162,8 @@ where
 #[diagnostic::on_unimplemented(
     message = "a column-parallel layer from `{I}` to `{O}` cannot take an activation shaped `{Self}`",
     label = "its input must end in a whole `{I}`",
-    note = "of two consecutive column-parallel layers, make the second one row-parallel: `#[sharded(tp = \"row\")]`; if \
-            the dims of this layer are swapped, write `Linear<{O}, {I}>`",
+    note = "of two consecutive column-parallel layers, make the second one row-parallel: `#[sharded(tp = \"row\")]`; \
+            if the dims of this layer are swapped, write `Linear<{O}, {I}>`",
     note = "of the other dims only the one before `{I}` may be split, over the axis of this layer, as in a \
             sequence-parallel stream; a dim that is split over another axis is gathered first, `.gather(Dim)`, or \
             distributed by its declaration: `Seq @ cp`"

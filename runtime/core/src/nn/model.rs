@@ -50,9 +50,9 @@ pub struct StageDescription {
 #[diagnostic::on_unimplemented(
     message = "this `forward` takes `{T}`, not `{Self}`",
     label = "not the declared argument type",
-    note = "the dims must be the same and split alike: `scatter = Dim` on a row-parallel layer or an embedding splits its \
-            result, `.gather(Dim)` makes a `Split<Dim, A>` whole, `.slice(Dim, Tp)` splits a whole dim; one declared `@` \
-            stays distributed",
+    note = "the dims must be the same and split alike: `scatter = Dim` on a row-parallel layer or an embedding splits \
+            its result, `.gather(Dim)` makes a `Split<Dim, A>` whole, `.slice(Dim, Tp)` splits a whole dim; one \
+            declared `@` stays distributed",
     note = "tokens reach experts as rows, `Routed<..>`: `routing.dispatch(&x, Ep)` for `#[sharded(ep = \"experts\")]`, \
             `routing.group(&x)` for experts that every rank has",
     note = "`.all_reduce()` or `.reduce_scatter(Dim)` makes a partial sum a value, and `.wait()` completes a \
@@ -97,8 +97,8 @@ impl<X, T> ForwardOutput<T, T> for X {
 #[diagnostic::on_unimplemented(
     message = "this `forward` is declared to return `{T}`, but returns `{Found}`",
     label = "`{D}` is declared split, and is whole here",
-    note = "a row-parallel layer splits its result by `scatter`: `#[sharded(tp = \"row\", scatter = {D})]` on the layer \
-            that computes it, `#[sharded(tp = \"vocab\", scatter = {D})]` on an embedding",
+    note = "a row-parallel layer splits its result by `scatter`: `#[sharded(tp = \"row\", scatter = {D})]` on the \
+            layer that computes it, `#[sharded(tp = \"vocab\", scatter = {D})]` on an embedding",
     note = "`.slice({D}, Tp)` splits a tensor that has the whole dim"
 )]
 pub trait ScatteredOutput<D, T, Found> {
@@ -133,6 +133,10 @@ whole_outputs! {
 
 /// Returns `x`, the result of a `forward` declared to return `T`; another type is a compile error.
 #[doc(hidden)]
-pub fn check_output<T, X: ForwardOutput<T>>(x: X) -> T {
+pub fn check_output<T>(x: impl ForwardOutput<T>) -> T {
+    declared(x)
+}
+
+fn declared<T, X: ForwardOutput<T>>(x: X) -> T {
     X::into_declared(x)
 }

@@ -67,8 +67,8 @@ impl<L, I, O, D> Deref for Unpaired<L, I, O, D> {
 #[diagnostic::on_unimplemented(
     message = "`Linear` reads one dim or pair and writes one, but has three dims here",
     label = "a pair of dims is a tuple",
-    note = "write `Linear<{I}, ({O}, {D})>` for a layer that writes the pair, `Linear<({I}, {O}), {D}>` for one that reads \
-            it"
+    note = "write `Linear<{I}, ({O}, {D})>` for a layer that writes the pair, `Linear<({I}, {O}), {D}>` for one that \
+            reads it"
 )]
 pub trait DimsInTuple<I, O, D> {
     #[doc(hidden)]

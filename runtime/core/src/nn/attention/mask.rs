@@ -48,7 +48,6 @@ pub trait MaskBetween<S, T>: AttentionMask {
     const SEAL: Seal;
 }
 
-#[diagnostic::do_not_recommend]
 impl<S> MaskBetween<S, S> for Causal {
     const SEAL: Seal = Seal::new();
 }

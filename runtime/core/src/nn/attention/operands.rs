@@ -12,7 +12,8 @@ use super::mask::MaskBetween;
 /// Matching queries, keys and values, `[batch, sequence, H, D]`, `[batch, keys, K, D]` and `[batch, keys, K, V]`, and
 /// optional operands. `H` and `K` are both whole, or split over one axis, or only `H` is split.
 ///
-/// In this trait and its neighbors the operands are a parameter, and not `Self`, so that messages do not list the impls.
+/// In this trait and its neighbors the operands are a parameter, and not `Self`, so that messages do not list the
+/// impls.
 #[diagnostic::on_unimplemented(
     message = "attention over `{H}` and `{K}` cannot take `{Self}`",
     label = "not queries, keys and values",
@@ -51,8 +52,8 @@ pub trait QueriesOf<H, D, K, M, V, Keys, Values, Style = Plain, Queries = Self> 
     message = "the keys are shaped `{Self}`, but these queries need keys shaped `{Expected}`",
     label = "mismatched keys (the second operand)",
     note = "shard the projections of queries, keys and values alike: `#[sharded(tp = \"col\")]` on each, which makes a \
-            `Split<Seq, Tp>` whole as `.gather(Seq)` does, or on none; only keys and values together may be whole while \
-            queries are split",
+            `Split<Seq, Tp>` whole as `.gather(Seq)` does, or on none; only keys and values together may be whole \
+            while queries are split",
     note = "the sequence of the keys may be another dim than that of the queries if the attention is `Bidirectional`"
 )]
 pub trait KeysShaped<Expected, M, V, Values, Style = Plain, Keys = Self> {
@@ -68,8 +69,8 @@ pub trait KeysShaped<Expected, M, V, Values, Style = Plain, Keys = Self> {
     message = "the values are shaped `{Self}`, but these queries and keys need values shaped `{Expected}`",
     label = "mismatched values (the third operand)",
     note = "shard the projections of queries, keys and values alike: `#[sharded(tp = \"col\")]` on each, which makes a \
-            `Split<Seq, Tp>` whole as `.gather(Seq)` does, or on none; only keys and values together may be whole while \
-            queries are split",
+            `Split<Seq, Tp>` whole as `.gather(Seq)` does, or on none; only keys and values together may be whole \
+            while queries are split",
     note = "values with heads of another width are declared after the mask: `Attention<Heads, KvHeads, HeadDim, \
             Causal, ValueDim>`"
 )]
@@ -107,8 +108,8 @@ impl<S, T> HomeOfKeys<S, T> for Here {
 /// The rules of a style: its bounds on the sequences of queries and keys, and the operation on keys and values for the
 /// queries' part of the sequence.
 ///
-/// The impls for a split sequence, and for split keys of whole queries, never apply. Where they match beside the others,
-/// the compiler reports the trait, and not each bound of the others.
+/// The impls for a split sequence, and for split keys of whole queries, never apply. Where they match beside the
+/// others, the compiler reports the trait, and not each bound of the others.
 macro_rules! operands {
     ($([$($generics:ident)?] $style:ty: $queries:path, $keys:path, {$($home:ty: $of_keys:path,)?} $entry:expr;)*) => {$(
         impl<X, B: Dim, S: $queries, H: Whole, D: Whole, K: Whole, M, V: Whole, Keys, Values, $($generics)?>

@@ -39,13 +39,13 @@ pub struct Rope<D> {
     dim: PhantomData<D>,
 }
 
-/// Shapes of queries and keys with heads of `D`: `(batch, sequence, heads, D)`. The shape is a parameter, and not `Self`,
-/// so that messages do not list the impl.
+/// Shapes of queries and keys with heads of `D`: `(batch, sequence, heads, D)`. The shape is a parameter, and not
+/// `Self`, so that messages do not list the impl.
 #[diagnostic::on_unimplemented(
     message = "a `Rope` of `{D}` cannot rotate a tensor shaped `{Self}`",
     label = "not four dims that end in a whole `{D}`",
-    note = "declare it over the last dim of queries and keys, the elements of a head: `Rope<HeadDim>` for tensors shaped \
-            `(Batch, Seq, Heads, HeadDim)`"
+    note = "declare it over the last dim of queries and keys, the elements of a head: `Rope<HeadDim>` for tensors \
+            shaped `(Batch, Seq, Heads, HeadDim)`"
 )]
 pub trait RotatedHeads<D, Shape = Self> {
     #[doc(hidden)]
