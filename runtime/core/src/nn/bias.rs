@@ -8,7 +8,9 @@ use crate::tensor::{Init, Operand, Param, ParamRef, Tensor, Trailing, add_param,
 use super::chain::stage_layers;
 use super::{Build, Builder, Col, Layer, Plain, Shard};
 
-/// Adds a bias over the last dim (or pair of dims) `F`, initialized with zeros.
+/// Adds a bias over the last dim (or pair of dims) `F`.
+///
+/// Shape: `[.., F] -> [.., F]`; `bias[F]`.
 ///
 /// The bias of a column-parallel layer is split like its output: `#[sharded(tp = "col")] bias: Bias<Ffn>`, or
 /// `Bias<(Heads, HeadDim)>`. The bias of a row-parallel layer is whole, and is added after the reduction.

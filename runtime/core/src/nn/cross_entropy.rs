@@ -21,6 +21,8 @@ use super::{Build, Builder, Plain, Shard, VocabSplit};
 
 /// Mean of `-log softmax(logits)[target]` over the tokens whose target is not ignored.
 ///
+/// Shape: logits `[.., V]` and targets `[..]` to a loss.
+///
 /// With `#[sharded(tp = "vocab")]` the vocabulary of the logits is split: the ranks exchange a maximum, a sum of
 /// exponentials and the target's logit for each token, never the logits.
 pub struct CrossEntropy<V, Style = Plain> {

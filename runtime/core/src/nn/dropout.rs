@@ -11,6 +11,8 @@ use super::{Build, Builder, Layer};
 /// Zeroes elements at the model's dropout rate in training (Srivastava et al., 2014), and scales the others so that the
 /// expectation is unchanged.
 ///
+/// Shape: `[..] -> [..]`.
+///
 /// The mask is a function of the seed, the step, the field's path and the element's index in the global tensor: a field
 /// applied twice in a step uses the same mask twice.
 pub struct Dropout {

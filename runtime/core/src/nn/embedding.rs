@@ -17,7 +17,9 @@ use meshwright_backend::Buffer;
 use super::chain::stage_layers;
 use super::{Build, Builder, Layer, Plain, RegionExit, Shard, VocabSplit};
 
-/// Embedding table with a row of `H` for each token of vocabulary `V`; its weight is shaped `(V, H)`.
+/// Embedding table with a row of `H` for each token of vocabulary `V`.
+///
+/// Shape: tokens `[..] -> [.., H]`; `weight[V, H]`.
 ///
 /// `#[sharded(tp = "vocab")]` splits the vocabulary: each rank looks up the tokens of its shard, and the results are
 /// all-reduced, or with `scatter = Seq` reduce-scattered into a sequence-parallel stream.

@@ -14,7 +14,9 @@ use crate::tensor::{
 use super::chain::stage_layers;
 use super::{Build, Builder, Col, Layer, Plain, RegionExit, Row, Shard};
 
-/// A linear layer without bias from the last dim (or pair of dims) `I` to `O`; its weight is shaped `(I, O)`.
+/// A linear layer without bias from the last dim (or pair of dims) `I` to `O`.
+///
+/// Shape: `[.., I] -> [.., O]`; `weight[I, O]`.
 ///
 /// - plain: `x[.., I] -> y[.., O]`, the same computation on every rank;
 /// - `#[sharded(tp = "col")]`: every rank computes its shard of `O`; `x` enters the tensor-parallel region (a

@@ -15,8 +15,10 @@ use crate::tensor::{
 use super::fused_loss::fused_loss;
 use super::{Build, Builder, Plain, Shard, VocabSplit};
 
-/// Projects the last dim `H` onto vocabulary `V`; its weight is shaped `(V, H)`, like that of an
-/// [`Embedding`](super::Embedding), so the two can be tied.
+/// Projects the last dim `H` onto vocabulary `V`. Its weight is shaped like that of an [`Embedding`](super::Embedding),
+/// so the two can be tied.
+///
+/// Shape: `[.., H]` and targets `[..]` to a loss, or `[.., H] -> [.., V]`; `weight[V, H]`.
 ///
 /// `#[sharded(tp = "vocab")]` splits the vocabulary; a sequence-parallel stream is all-gathered on entry.
 pub struct LmHead<H, V, Style = Plain> {

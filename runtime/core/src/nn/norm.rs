@@ -18,6 +18,8 @@ use super::{Build, Builder, Layer};
 
 /// `x / sqrt(mean(x²) + eps) * weight` over the last dim `H` (Zhang and Sennrich, 2019).
 ///
+/// Shape: `[.., H] -> [.., H]`; `weight[H]`.
+///
 /// Every rank normalizes the same activation, or its shard of a sequence-parallel stream; in the second case the
 /// gradient of the weight is reduced over the axis.
 pub struct RmsNorm<H> {
@@ -27,6 +29,8 @@ pub struct RmsNorm<H> {
 }
 
 /// `(x - mean(x)) / sqrt(var(x) + eps) * weight + bias` over the last dim `H` (Ba, Kiros and Hinton, 2016).
+///
+/// Shape: `[.., H] -> [.., H]`; `weight[H]`, `bias[H]`.
 pub struct LayerNorm<H> {
     weight: ParamRef,
     bias: ParamRef,

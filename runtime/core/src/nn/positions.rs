@@ -15,7 +15,9 @@ use super::chain::stage_layers;
 use super::embedding::{look_up_ids, look_up_rows};
 use super::{Build, Builder, Layer};
 
-/// Adds a learned row of `H` for each position of the sequence, the dim before `H`; the weight is shaped `(P, H)`.
+/// Adds a learned row of `H` for each position of the sequence, the dim before `H`.
+///
+/// Shape: `[.., sequence, H] -> [.., sequence, H]`; `weight[P, H]`.
 ///
 /// Sequences may be shorter than the `P` positions of the table. If the stream is split along the sequence, each rank
 /// adds the rows of its own shard, from a table that is whole on all of them. Positions restart with each document.

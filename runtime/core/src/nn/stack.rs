@@ -25,6 +25,8 @@ impl Local for Layers {}
 
 /// A sequence of `N` layers `M`, each applied to the output of the one before. Each layer is its own FSDP unit.
 ///
+/// Shape: that of `M`, whose output is the input of the next layer.
+///
 /// Any stack can be recomputed: by `#[recompute]`, or by [`Sizes::recompute`](super::Sizes). So its inputs are
 /// [`SegmentData`], and code generic in `M` needs the bound `M: 'static`.
 ///

@@ -149,6 +149,8 @@ impl<W: Dims> ContractionWeight for Param<W> {
 impl<S: Dims> Tensor<S> {
     /// Contracts the last dim (or pair of dims) of `self` with the first of `weight`.
     ///
+    /// Shape: `[.., I]` and `weight[I, O]` to `[.., O]`.
+    ///
     /// If both are split over an axis the result is a [`Partial`] sum over it; if only the weight's output is, `self`
     /// enters the tensor-parallel region of the axis. [`Contract`] lists the cases.
     #[track_caller]

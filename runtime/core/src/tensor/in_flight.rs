@@ -28,6 +28,8 @@ type RecordArrival =
 
 impl<S: Dims> InFlight<Tensor<S>> {
     /// Waits for the collective; the other ranks of the axis must issue it too.
+    ///
+    /// Shape: `S` in flight `-> S`.
     pub fn wait(self) -> Tensor<S> {
         Tensor::from_untyped((self.arrive)())
     }
@@ -90,6 +92,8 @@ impl<S: Dims> InFlight<Tensor<S>> {
 
 impl<S: Dims> Tensor<S> {
     /// [`gather`](Self::gather) in the background: the tensor arrives with `.wait()`.
+    ///
+    /// Shape: `[.., Split<D, A>, ..] -> [.., D, ..]`, in flight.
     #[track_caller]
     pub fn start_gather<D, P>(&self, dim: D) -> InFlight<Tensor<D::Out>>
     where

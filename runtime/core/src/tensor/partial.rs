@@ -20,6 +20,8 @@ pub struct Partial<S, A> {
 
 impl<S: Dims, A: AxisGroup> Partial<S, A> {
     /// Returns the sum over the axis, on every rank of it: all-reduce forward, identity backward.
+    ///
+    /// Shape: a partial sum `S -> S`.
     #[track_caller]
     pub fn all_reduce(self) -> Tensor<S> {
         let site = self.site.at_location(Location::caller());
@@ -27,6 +29,8 @@ impl<S: Dims, A: AxisGroup> Partial<S, A> {
     }
 
     /// [`all_reduce`](Self::all_reduce) in the background: the tensor arrives with `.wait()`.
+    ///
+    /// Shape: a partial sum `S -> S`, in flight.
     #[track_caller]
     pub fn start_all_reduce(self) -> InFlight<Tensor<S>> {
         let site = self.site.at_location(Location::caller());
@@ -34,6 +38,8 @@ impl<S: Dims, A: AxisGroup> Partial<S, A> {
     }
 
     /// Returns the sum over the axis with `dim` split over it: reduce-scatter forward, all-gather backward.
+    ///
+    /// Shape: a partial sum `[.., D, ..] -> [.., Split<D, A>, ..]`.
     #[track_caller]
     pub fn reduce_scatter<D, P>(self, dim: D) -> Tensor<D::Out>
     where
@@ -46,6 +52,8 @@ impl<S: Dims, A: AxisGroup> Partial<S, A> {
     }
 
     /// [`reduce_scatter`](Self::reduce_scatter) in the background: the tensor arrives with `.wait()`.
+    ///
+    /// Shape: a partial sum `[.., D, ..] -> [.., Split<D, A>, ..]`, in flight.
     #[track_caller]
     pub fn start_reduce_scatter<D, P>(self, dim: D) -> InFlight<Tensor<D::Out>>
     where

@@ -51,6 +51,8 @@ type Summed<S, D, P> =
 
 impl<S: Dims> Tensor<S> {
     /// Returns the sum over `dim`: a partial sum if the dim is split, or distributed by declaration.
+    ///
+    /// Shape: `[.., D, ..] -> [.., ..]`.
     #[track_caller]
     pub fn sum<D, P>(&self, dim: D) -> Summed<S, D, P>
     where
@@ -68,6 +70,8 @@ impl<S: Dims> Tensor<S> {
 
     /// Returns the mean over all of `dim`, across ranks: a partial sum if the dim is split, or distributed by
     /// declaration.
+    ///
+    /// Shape: `[.., D, ..] -> [.., ..]`.
     ///
     /// Over the rows of a batch it is the mean of the micro-batch that the tensor is computed from: of its rows on all
     /// ranks.

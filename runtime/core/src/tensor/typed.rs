@@ -202,6 +202,8 @@ impl<S: Dims> Tensor<S> {
     }
 
     /// Makes a split dim whole on every rank: all-gather forward, own shard backward.
+    ///
+    /// Shape: `[.., Split<D, A>, ..] -> [.., D, ..]`.
     #[track_caller]
     pub fn gather<D, P>(&self, dim: D) -> Tensor<D::Out>
     where
@@ -218,6 +220,8 @@ impl<S: Dims> Tensor<S> {
     }
 
     /// Splits a whole dim over an axis: own shard forward, all-gather backward.
+    ///
+    /// Shape: `[.., D, ..] -> [.., Split<D, A>, ..]`.
     #[track_caller]
     pub fn slice<D, A: Axis, P>(&self, dim: D, axis: A) -> Tensor<D::Out>
     where

@@ -15,6 +15,8 @@ use super::score_bias::{Distances, ScoreBias};
 /// The bias `-m * |i - j|` on the score of query `i` and key `j` in each of `H` heads (Press et al. 2022), an optional
 /// operand of attention: `core.forward(&(q, k, v, &self.alibi))`.
 ///
+/// Shape: a bias on scores `[batch, H, sequence, keys]`.
+///
 /// The slope `m` of head `h` of `n` is `2^(-8 (h + 1) / n)`, if `n` is a power of two; else the first heads have the
 /// slopes of the next lower power of two, and the others every second slope of the next higher one, as in BLOOM. It has
 /// no parameters, so it needs no sharding: each rank has the slopes of its heads.

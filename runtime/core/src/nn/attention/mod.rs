@@ -50,9 +50,11 @@ pub use sinks::AttentionSinks;
 /// `softmax(q · kᵀ / sqrt(D), mask) · v` for each head; query head `h` reads key-value head `h * K / H`
 /// (grouped-query attention, Ainslie et al., 2023). Computed tile by tile with an online softmax (Dao, 2023).
 ///
-/// The input is `(q, k, v)`, shaped `[batch, sequence, H, D]`, `[batch, keys, K, D]` and `[batch, keys, K, V]`; the
-/// result is `[batch, sequence, H, V]`. The sequences must be whole on each rank, unless `Style` is
-/// [`ContextParallel`](crate::nn::ContextParallel): `#[sharded(cp = "ring")]`.
+/// Shape: `(q, k, v)`, which are `[batch, sequence, H, D]`, `[batch, keys, K, D]` and `[batch, keys, K, V]`, to
+/// `[batch, sequence, H, V]`.
+///
+/// The sequences must be whole on each rank, unless `Style` is [`ContextParallel`](crate::nn::ContextParallel):
+/// `#[sharded(cp = "ring")]`.
 ///
 /// - **Heads** `H` and `K` are both whole, or both split over one axis. With split `H`, keys and values may be whole
 ///   too, as when `K` is less than the degree of the axis: each rank reads the key-value heads of its query heads, and

@@ -13,7 +13,9 @@ use super::options::AttentionOptions;
 use super::score_bias::{BucketOfDistance, Distances, ScoreBias};
 
 /// A learned bias on the scores of each head by the bucket of the distance between key and query (Raffel et al. 2020,
-/// "T5"), an optional operand of attention; its weight is shaped `(N, H)` for `N` buckets.
+/// "T5"), an optional operand of attention. The size of `N` is the number of buckets.
+///
+/// Shape: a bias on scores `[batch, H, sequence, keys]`; `weight[N, H]`.
 ///
 /// Half of the buckets have single distances, the others grow logarithmically up to
 /// [`max_distance`](crate::nn::AttentionOptions::max_distance). A causal attention uses all buckets for the positions

@@ -9,8 +9,9 @@ use super::super::{Build, Builder, Col, Plain, Shard};
 use super::extras::{AttentionExtra, Extras, SameHeads, SinksOfHeads};
 
 /// A learned score for each of `H` heads, of a key without a value: weights of the keys sum to less than one, so a head
-/// can attend to nothing (Xiao et al. 2024; as in gpt-oss, Agarwal et al. 2025). An optional operand of attention; its
-/// weight is shaped `(H,)`.
+/// can attend to nothing (Xiao et al. 2024; as in gpt-oss, Agarwal et al. 2025). An optional operand of attention.
+///
+/// Shape: a score beside scores `[batch, H, sequence, keys]`; `weight[H]`.
 ///
 /// `#[sharded(tp = "col")]` splits the heads like the queries' heads.
 pub struct AttentionSinks<H, Style = Plain> {

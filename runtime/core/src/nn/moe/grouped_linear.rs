@@ -11,7 +11,9 @@ use crate::tensor::{Init, Operand, Param, ParamRef, Tensor, gradient_axes};
 use super::super::{Build, Builder, ByExpert, Layer, Plain, Shard};
 use super::grouped_matmul::grouped_matmul;
 
-/// A linear layer without bias from `I` to `O` for each of the experts `E`; its weight is shaped `Stacked<E, I, O>`.
+/// A linear layer without bias from `I` to `O` for each of the experts `E`.
+///
+/// Shape: `[rows, I] -> [rows, O]`; `weight[E, I, O]`.
 ///
 /// It takes rows that were routed to the experts of this rank, `(Routed<L, E>, I)`, and computes each with the weight
 /// of its expert:

@@ -16,8 +16,9 @@ use super::routing::{RouterPenalties, TokenRouting};
 use super::weights::choose_experts;
 
 /// A router: a linear layer from `I` to a logit for each of the experts `E`, and the top-k choice, the `C` best of them
-/// for each token. The size of the dim `C` is the number of experts that a token chooses; the weight is shaped
-/// `(I, E)`.
+/// for each token. The size of the dim `C` is the number of experts that a token chooses.
+///
+/// Shape: `[.., I]` to a routing of tokens `[..]`; `weight[I, E]`.
 ///
 /// Logits, scores and weights are f32 for every compute dtype. Of experts with equal logits, the lower ones are chosen.
 /// [`Sizes::router`](crate::nn::Sizes::router) has the options, and [`Sizes::penalties`](crate::nn::Sizes::penalties)

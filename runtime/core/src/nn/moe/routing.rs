@@ -61,6 +61,8 @@ impl<L: Dims, E, C> TokenRouting<L, E, C> {
     /// Returns the rows of tokens, permuted by expert: one row for each of a token's top-k experts. It is for experts
     /// that every rank has, and sends nothing.
     ///
+    /// Shape: `[.., F] -> [rows, F]`.
+    ///
     /// # Panics
     /// If `x` has other tokens than the router has routed.
     #[track_caller]
@@ -74,6 +76,8 @@ impl<L: Dims, E, C> TokenRouting<L, E, C> {
     /// Returns the rows that the ranks of `axes` have routed to the experts of this rank: for layers of experts that
     /// are split over these axes, `Ep` for `#[sharded(ep = "experts")]`. One all-to-all, of as many rows as tokens have
     /// chosen experts of other ranks; its backward is another one.
+    ///
+    /// Shape: `[.., F] -> [rows, F]`.
     ///
     /// It does not compile for an axis over which the tokens do not vary: its ranks have the same tokens, and each
     /// expert would get them once for each rank.
@@ -95,6 +99,8 @@ impl<L: Dims, E, C> TokenRouting<L, E, C> {
 
     /// Brings the results of experts back to the tokens, and adds them up by the weights of the choices. After
     /// [`dispatch`](Self::dispatch), one all-to-all.
+    ///
+    /// Shape: `[rows, F] -> [.., F]`.
     ///
     /// # Panics
     /// If another routing has dispatched the rows.

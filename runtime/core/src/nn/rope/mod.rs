@@ -22,6 +22,8 @@ use tables::{RopeTables, TableKey};
 
 /// Rotates pairs of elements of head dim `D` by angles that grow with the position (Su et al., "RoFormer", 2021).
 ///
+/// Shape: `[batch, sequence, heads, D] -> [batch, sequence, heads, D]`.
+///
 /// [`Sizes::rope`](super::Sizes::rope) has the base, the part of a head that rotates, and the scaling for long
 /// sequences; [`Sizes::rope_layout`](super::Sizes::rope_layout) decides which elements form a pair. By default pair `i`
 /// is the elements `i` and `i + D/2`, the half-split convention of Hugging Face's Llama, and is rotated by `position *
