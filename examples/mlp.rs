@@ -1,7 +1,6 @@
 //! An MLP with a column-parallel, a row-parallel and a replicated layer. It learns `x * y` from points of the plane, on
 //! four ranks: `cargo run --release --example mlp`.
 
-use meshwright::nn::build;
 use meshwright::optim::{AdamW, AdamWOptions};
 use meshwright::prelude::*;
 
@@ -28,7 +27,7 @@ impl Mlp {
     }
 }
 
-fn main() -> meshwright::Result<()> {
+fn main() -> Result<()> {
     for (step, loss) in train("dp=2,tp=2", 301)?.iter().enumerate().step_by(50) {
         println!("step {step:3}: loss {loss:.5}");
     }
@@ -36,10 +35,10 @@ fn main() -> meshwright::Result<()> {
 }
 
 /// Trains for `steps` steps, and returns the loss before each.
-pub fn train(mesh: &str, steps: usize) -> meshwright::Result<Vec<f64>> {
+pub fn train(mesh: &str, steps: usize) -> Result<Vec<f64>> {
     let mut sizes = Sizes::new().with(Point, 2).with(Hidden, 32).with(Code, 16).with(Height, 1);
     sizes.init_std = 0.5;
-    let mut losses = meshwright::run_on(mesh, 0, |rank| {
+    let mut losses = run_on(mesh, 0, |rank| {
         let built = build::<Mlp>(rank, &sizes)?;
         let mut optimizer = AdamW::new(rank, &built.units, AdamWOptions::default());
         let points = Tensor::from_fn(rank, &[POINTS, 2], |at| point(at[0])[at[1]]);

@@ -1,37 +1,85 @@
-//! Meshwright: annotate a model's shardings, have the compiler check them, and train it on many ranks.
+//! Meshwright trains sharded models: annotate each field of a model with its sharding over the mesh of ranks, and have
+//! the compiler check that the shardings fit together, for every mesh.
+//!
+//! # A model
 //!
 //! ```
 //! use meshwright::prelude::*;
 //!
 //! dims! { Batch @ data, Seq, Hidden, Ffn }
 //!
+//! // The residual stream: each tensor-parallel rank holds a shard of the sequence.
+//! type Stream = Tensor<(Batch, Split<Seq, Tp>, Hidden)>;
+//!
 //! #[model]
 //! struct Mlp {
+//!     // Column-parallel: each rank computes its shard of `Ffn`. One all-gather of the stream serves both.
+//!     #[sharded(tp = "col")]
+//!     gate: Linear<Hidden, Ffn>,
 //!     #[sharded(tp = "col")]
 //!     up: Linear<Hidden, Ffn>,
+//!     // Row-parallel: each rank reads its shard; a reduce-scatter splits the sum along the sequence.
 //!     #[sharded(tp = "row", scatter = Seq)]
 //!     down: Linear<Ffn, Hidden>,
 //! }
 //!
 //! #[forward]
 //! impl Mlp {
-//!     // Each tensor-parallel rank holds a shard of the sequence.
-//!     fn forward(&self, x: &Tensor<(Batch, Split<Seq, Tp>, Hidden)>) -> Tensor<(Batch, Split<Seq, Tp>, Hidden)> {
+//!     fn forward(&self, x: &Stream) -> Stream {
+//!         self.down.forward(&(self.gate.forward(x).silu() * self.up.forward(x)))
+//!     }
+//! }
+//! ```
+//!
+//! # A mistake
+//!
+//! If `down` of a plain MLP is column-parallel, like the layer before it, the model does not compile.
+//!
+//! ```compile_fail
+//! # use meshwright::prelude::*;
+//! # dims! { Batch @ data, Seq, Hidden, Ffn }
+//! #[model]
+//! struct Mlp {
+//!     #[sharded(tp = "col")]
+//!     up: Linear<Hidden, Ffn>,
+//!     #[sharded(tp = "col")]
+//!     down: Linear<Ffn, Hidden>,
+//! }
+//!
+//! #[forward]
+//! impl Mlp {
+//!     fn forward(&self, x: &Tensor<(Batch, Seq, Hidden)>) -> Tensor<(Batch, Seq, Hidden)> {
 //!         self.down.forward(&self.up.forward(x).silu())
 //!     }
 //! }
 //! ```
 //!
-//! If `down` were column-parallel too, or did not scatter, the program would not compile, and the error would name the
-//! fix.
+//! The error states what is wrong, where, and the fix:
+//!
+//! ```text
+//! a column-parallel layer from `Ffn` to `Hidden` cannot take an activation shaped
+//! `(Batch, Seq, Split<Ffn, Tp>)`
+//!    |
+//! 16 |         self.down.forward(&self.up.forward(x).silu())
+//!    |                   ^^^^^^^ its input must end in a whole `Ffn`
+//!    |
+//!    = note: of two consecutive column-parallel layers, make the second one row-parallel:
+//!            `#[sharded(tp = "row")]`
+//! ```
+//!
+//! # Where to go
 //!
 //! | to | use |
 //! |---|---|
-//! | write a model | [`prelude`], [`nn`], [`tensor`] |
+//! | write a model | [`prelude`] for the names; [`nn::layers`] and [`Tensor`] for layers and operations |
 //! | train a language model from the command line | [`train::Trainer`], with a model of [`models`] or your own |
-//! | write a training loop | [`run_on`], [`nn::build`], [`optim`] |
+//! | write a training loop | [`run_on`], [`nn::build`], [`Loss`], [`optim`]; [`tensor::Metric`] for metrics |
 //! | check that the mesh does not matter | [`mesh_test`], [`testing`] |
+//! | write a layer, or a function with a backward of its own | [`nn::Build`], [`tensor::function`] |
 //! | read and write data and weights | [`data`], [`checkpoint`], [`state_dict`] |
+//!
+//! The guide is the folder `book` of the repository: it begins with the idea in one page, and has a page for each of
+//! these.
 #![warn(missing_docs)]
 
 mod parity;
@@ -113,7 +161,11 @@ pub mod models {
 
 /// Types, traits and macros for model code: `use meshwright::prelude::*;`.
 pub mod prelude {
+    #[doc(no_inline)]
+    pub use crate::nn::build;
     pub use crate::train::Trainer;
+    #[doc(no_inline)]
+    pub use crate::train::{Result, run_on};
     #[doc(inline)]
     pub use meshwright_models::prelude::*;
 }

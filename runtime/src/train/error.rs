@@ -19,8 +19,9 @@ use super::config::memory_advice;
 use super::console::print_line;
 use super::{Config, ConfigError, MetricsError};
 
-/// The result type of the trainer and of [`run_on`](crate::run_on).
-pub type Result<T> = std::result::Result<T, Error>;
+/// The result type of the trainer and of [`run_on`](crate::run_on). With a second argument it is the `Result` of the
+/// standard library, so that a program which imports the prelude can still write `Result<u32, ParseIntError>`.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Reason why a run failed, printed as one message.
 #[derive(thiserror::Error)]
