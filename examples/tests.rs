@@ -1,6 +1,9 @@
 //! Tests of the examples' results.
 
 #[allow(dead_code, reason = "its `main` is not called")]
+#[path = "classifier.rs"]
+mod classifier;
+#[allow(dead_code, reason = "its `main` is not called")]
 #[path = "collectives.rs"]
 mod collectives;
 #[allow(dead_code, reason = "its `main` is not called")]
@@ -35,6 +38,24 @@ fn the_mlp_learns_the_same_on_every_mesh() {
             let distance = (loss - expected).abs() / expected;
             assert!(distance < 1e-4, "{mesh}, step {step}: {loss}, alone {expected}");
         }
+    }
+}
+
+#[test]
+fn the_classifier_learns_the_same_on_every_mesh() {
+    let trained = classifier::train("dp=2,tp=2", 301).unwrap();
+    assert!(trained.accuracy > 0.98, "{}", trained.accuracy);
+    assert!(trained.losses[0] > 1.0 && trained.losses[300] < 0.1, "{:?}", trained.losses);
+    let alone = classifier::train("1", 10).unwrap();
+    for mesh in ["tp=2", "dp=4", "fsdp=2,tp=2"] {
+        let other = classifier::train(mesh, 10).unwrap();
+        for (step, (loss, expected)) in other.losses.iter().zip(&alone.losses).enumerate() {
+            assert!(
+                (loss - expected).abs() < 1e-5,
+                "{mesh}, step {step}: {loss}, alone {expected}"
+            );
+        }
+        assert_eq!(other.accuracy, alone.accuracy, "{mesh}");
     }
 }
 
