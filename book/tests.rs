@@ -1,6 +1,8 @@
 //! Checks of the book beyond its code blocks: the README's error, links, drawings, and the map of the code.
 
 mod imports;
+mod layers_table;
+mod library_source;
 mod public_types;
 
 use std::collections::BTreeSet;
@@ -25,6 +27,23 @@ fn the_readme_shows_the_error_of_its_model() {
         readme == expected || env::var_os("BLESS").is_some(),
         "BLESS=1 brings the README up to date"
     );
+}
+
+/// Without paths and some notes, and with other line breaks.
+#[test]
+fn the_front_page_of_the_documentation_shows_the_same_error() {
+    let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let error = read(&root().join("../tests/ui/book/column_after_column.stderr"));
+    let error = words(&error.replace("meshwright::", ""));
+    let front = read(&root().join("../runtime/src/lib.rs"));
+    let (_, block) = front.split_once("//! ```text\n").expect("the front page shows an error");
+    let (block, _) = block.split_once("//! ```\n").expect("the block ends");
+    let block = words(&block.replace("//!", ""));
+    let (message, rest) = block.split_once(" | ").expect("the message ends before the code");
+    let (code, note) = rest.split_once(" | = note: ").expect("a note has the fix");
+    for part in [message, code, note] {
+        assert!(error.contains(part), "`{part}` is not in `{error}`");
+    }
 }
 
 /// `BLESS=1` writes the table.
@@ -57,7 +76,8 @@ fn every_page_is_in_the_table_of_contents() {
     for page in pages() {
         let name = page.strip_prefix(root().join("src")).unwrap().display().to_string();
         // The tables are parts of other pages.
-        if !["SUMMARY.md", "attributes_table.md", "settings_table.md"].contains(&name.as_str()) {
+        let parts = ["SUMMARY.md", "attributes_table.md", "layers_table.md", "settings_table.md"];
+        if !parts.contains(&name.as_str()) {
             assert!(summary.contains(&format!("({name})")), "{name} is not in SUMMARY.md");
         }
     }
