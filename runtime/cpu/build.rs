@@ -1,4 +1,4 @@
-//! Tells the kernels whether the compiler optimizes them.
+//! Sets the flag `unoptimized` if the kernels are built without optimization.
 
 fn main() {
     println!("cargo::rustc-check-cfg=cfg(unoptimized)");

@@ -106,7 +106,8 @@ other_names! {
         => "--data FILE";
     "tokenizer-path" | "tokenizer-name" | "tokenizer-name-or-path" | "tokenizer-model" | "vocab-file"
         => "--tokenizer FILE.json";
-    "batch-size" | "train-batch-size" | "global-batch-size" | "total-batch-size" => "--batch B", "the sequences of all ranks in a step";
+    "batch-size" | "train-batch-size" | "global-batch-size" | "total-batch-size"
+        => "--batch B", "the sequences of all ranks in a step";
     "micro-batch-size" | "device-batch-size" | "local-batch-size" | "per-device-train-batch-size"
         => "--batch B", "the sequences of all ranks in a step, which --micro-batches divides";
     "seq-len" | "seq-length" | "sequence-length" | "max-seq-len" | "max-seq-length" | "block-size"

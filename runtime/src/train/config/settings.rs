@@ -46,8 +46,8 @@ settings! {
         "Read settings from a file with the same keys; flags override it"
         config: Option<PathBuf>, "FILE.toml" => #[serde(skip)] config_file;
         "Ranks along each axis: dp (replicas), fsdp (sharded replicas), tp (tensor-parallel), cp (context-parallel), \
-         ep (experts), pp (pipeline), such as dp=2,tp=2; an axis left out has degree 1; auto=N chooses a mesh of N ranks \
-         [default: dp=2,tp=2 without --data and --init-from, else one rank]"
+         ep (experts), pp (pipeline), such as dp=2,tp=2; an axis left out has degree 1; auto=N chooses a mesh of N \
+         ranks [default: dp=2,tp=2 without --data and --init-from, else one rank]"
         mesh: Option<MeshSetting>, "AXIS=N,..", at "/mesh" Free;
         "Order of the axes in rank numbers, outermost first, such as dp,pp,tp: ranks along the last one are neighbors \
          [default: pp,dp,fsdp,ep,cp,tp]"

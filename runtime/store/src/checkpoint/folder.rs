@@ -22,8 +22,8 @@ impl CheckpointFolder {
     /// be saved in it. Called at the start of a run, so that a bad folder is reported before any work could be lost.
     ///
     /// # Errors
-    /// A folder that cannot be created or written to, that another run saves to, with a `latest` that is not a link or a
-    /// step that is not a checkpoint, or on a file system without symbolic links.
+    /// A folder that cannot be created or written to, that another run saves to, with a `latest` that is not a link or
+    /// a step that is not a checkpoint, or on a file system without symbolic links.
     pub fn prepare(dir: &Path) -> Result<CheckpointFolder, CheckpointError> {
         files::create_folder(dir)?;
         let folder = CheckpointFolder {

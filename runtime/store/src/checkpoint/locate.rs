@@ -21,8 +21,8 @@ pub enum Located {
     },
 }
 
-/// Finds the checkpoints that `path` names: `DIR/step-N`, with or without its leading zeros, or a copy of it, `DIR/latest`, `DIR`, or a link to one of
-/// them.
+/// Finds the checkpoints that `path` names: `DIR/step-N`, with or without its leading zeros, or a copy of it,
+/// `DIR/latest`, `DIR`, or a link to one of them.
 pub fn locate(path: &Path) -> Located {
     let followed = Followed::new(path);
     if let Some(located) = followed.newest() {

@@ -48,8 +48,8 @@ recomputable! {
     #[diagnostic::on_unimplemented(
         message = "`{Self}` cannot be recomputed by itself",
         label = "not a model or a `Stack`",
-        note = "`#[recompute]` applies to models and stacks: a layer only saves its inputs for backward, so recomputing \
-                it alone saves no memory; annotate the field that holds the model of this layer",
+        note = "`#[recompute]` applies to models and stacks: a layer only saves its inputs for backward, so \
+                recomputing it alone saves no memory; annotate the field that holds the model of this layer",
         note = "your own layer can be recomputed once it implements `Recompute`"
     )]
 }

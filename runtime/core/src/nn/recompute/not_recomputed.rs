@@ -26,10 +26,10 @@ pub struct NotRecomputed<L, Way> {
     way: PhantomData<Way>,
 }
 
-/// By itself: `#[recompute]`.
+/// The layer by itself: `#[recompute]`.
 pub enum Alone {}
 
-/// In groups of layers: `#[recompute(every = 2)]`.
+/// Groups of layers: `#[recompute(every = 2)]`.
 pub enum Grouped {}
 
 impl<L, Way> Deref for NotRecomputed<L, Way> {

@@ -94,8 +94,8 @@ fn package_name(dir: &Path) -> Result<String, Failure> {
         return Ok(name.to_owned());
     }
     Err(format!(
-        "`{}` does not end in the name of a package: letters a to z, digits, `-` and `_`, such as my-model, and no name \
-         that Rust or Meshwright uses",
+        "`{}` does not end in the name of a package: letters a to z, digits, `-` and `_`, such as my-model, and no \
+         name that Rust or Meshwright uses",
         dir.display()
     )
     .into())
