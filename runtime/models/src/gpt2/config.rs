@@ -92,6 +92,8 @@ impl HfConfig for Gpt2Config {
             "n_head": self.heads,
             "vocab_size": self.vocab,
             "n_positions": self.positions,
+            // An older name, which converters to other formats read.
+            "n_ctx": self.positions,
             "layer_norm_epsilon": self.norm_eps,
             "embd_pdrop": self.dropout.embeddings,
             "attn_pdrop": self.dropout.attention,

@@ -14,8 +14,8 @@ pub const ARCHITECTURE: &str = "architecture";
 
 /// Keys of `config.json` that a resumed run may change: without effect on training, or set by flags, which are
 /// compared.
-const NOT_COMPARED: [&str; 4] =
-    ["bos_token_id", "eos_token_id", "router_aux_loss_coef", "router_z_loss_coef"];
+const NOT_COMPARED: [&str; 5] =
+    ["bos_token_id", "eos_token_id", "n_ctx", "router_aux_loss_coef", "router_z_loss_coef"];
 
 /// Keys of `config.json` of the sizes that are not saved as flags where they follow from others, and their flags.
 const DERIVED_SIZES: [(&str, &str); 3] =
