@@ -103,7 +103,7 @@ impl<X, T> ForwardOutput<T, T> for X {
 )]
 pub trait ScatteredOutput<D, T, Found> {
     #[doc(hidden)]
-    fn never_implemented() -> T;
+    fn never_implemented() -> !;
 }
 
 macro_rules! whole_outputs {
