@@ -158,8 +158,6 @@ pub trait RecomputeEvery {
 pub struct NotRecomputed<M, Way>(M, std::marker::PhantomData<Way>);
 pub enum Grouped {}
 pub struct Recomputed<M>(M);
-pub struct NotRecomputed<M, Way>(M, Way);
-pub struct Grouped;
 impl<X, M: Layer<X>> Layer<X> for Recomputed<M> {
     type Out = M::Out;
     fn forward(&self, x: &X) -> M::Out {

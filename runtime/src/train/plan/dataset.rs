@@ -63,7 +63,8 @@ fn open_input(
 /// Checks that `--text-key` has a use: training or validation data of records.
 fn check_text_key(input: &DataInput, config: &Config) -> Result<()> {
     let has_no_keys = input.format().is_tokens() || *input.format() == DataFormat::Text;
-    if config.text_key.is_none() || !has_no_keys || config.eval_data.is_some() {
+    let validation = config.validation.as_ref().and_then(|validation| validation.data.as_ref());
+    if config.text_key.is_none() || !has_no_keys || validation.is_some() {
         return Ok(());
     }
     let kind = if input.format().is_tokens() { "token ids" } else { "plain text" };
