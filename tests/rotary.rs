@@ -5,7 +5,7 @@ use std::path::Path;
 use meshwright::backend::{Category, RopeLayout};
 use meshwright::checkpoint::hf::{HfConfig, LlamaConfig};
 use meshwright::layout::AxisSet;
-use meshwright::nn::{Rope, Sizes, build};
+use meshwright::nn::{Layer, Rope, Sizes, build};
 use meshwright::prelude::dims;
 use meshwright::rotary::{Llama3Scaling, RopeParameters, RopeScaling, YarnScaling};
 use meshwright::tensor::{Loss, Param, Rank, Tensor};
