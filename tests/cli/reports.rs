@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::process::{Command, Stdio};
+use std::time::SystemTime;
 
 use crate::{Finished, SMALL, Workspace, assert_contains, program};
 
@@ -14,10 +15,15 @@ fn metrics_have_the_documented_fields() {
     for (index, step) in steps.iter().enumerate() {
         let mut keys: Vec<_> = step.as_object().unwrap().keys().map(String::as_str).collect();
         keys.sort_unstable();
-        let contract = "comm_bytes grad_norm hfu loss lr mfu peak_bytes peak_flops step step_ms tokens tokens_per_s";
+        let contract = "comm_bytes epoch grad_norm hfu loss lr mfu peak_bytes peak_flops step step_ms time tokens \
+                        tokens_per_s";
         assert_eq!(keys.join(" "), contract);
         assert_eq!(step["step"], index + 1);
         assert_eq!(step["tokens"], 4 * 16);
+        let [epoch, time] = ["epoch", "time"].map(|key| step[key].as_f64().unwrap());
+        assert!((epoch / steps[0]["epoch"].as_f64().unwrap() - (index + 1) as f64).abs() < 1e-9);
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs_f64();
+        assert!(now - 100.0 < time && time <= now, "{time}");
         assert_eq!(step["lr"], 1e-3);
         let [ms, rate] = ["step_ms", "tokens_per_s"].map(|key| step[key].as_f64().unwrap());
         assert!((rate * ms / 64e3 - 1.0).abs() < 1e-9, "{step}");
@@ -114,7 +120,7 @@ fn progress_is_plain_lines_without_a_terminal() {
     let finished = workspace.train("--steps 5");
     assert_contains(&finished.stderr, "step 1/5  loss 5.");
     assert_contains(&finished.stderr, "step 5/5  loss ");
-    assert_contains(&finished.stderr, "tokens/s  0:00 left\n");
+    assert_contains(&finished.stderr, "tokens/s  0:00, 0:00 left\n");
     assert!(!finished.stderr.contains(['\r', '\x1b']), "{:?}", finished.stderr);
 }
 

@@ -161,6 +161,7 @@ other_names! {
     "max-shard-size" => "--export-shard-size BYTES";
 
     "metrics-file" | "log-file" | "jsonl" => "--metrics FILE.jsonl";
+    "log-interval" | "log-freq" | "logging-steps" | "logging-interval" => "--log-every TIME", "a time such as 30s";
     "wandb" | "wandb-project" | "use-wandb" | "report-to"
         => "--metrics FILE.jsonl", "a line for each step, which trackers can read";
     "profile" | "profiler" | "enable-profiling" | "torch-profile" => "--trace FILE.json";

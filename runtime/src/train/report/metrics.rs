@@ -25,6 +25,10 @@ pub struct StepMetrics {
     pub lr: f64,
     /// Tokens trained on in this step, over all ranks.
     pub tokens: u64,
+    /// Epochs of the data after the step: samples that were trained on, by the samples of the data.
+    pub epoch: f64,
+    /// Time at the end of the step, in seconds since 1970 (Unix time).
+    pub time: f64,
     /// Duration in milliseconds.
     pub step_ms: f64,
     /// Tokens per second, over all ranks.
@@ -195,6 +199,8 @@ mod tests {
             grad_norm: 0.5,
             lr: 1e-3,
             tokens: 64,
+            epoch: 0.25,
+            time: 1.8e9,
             step_ms: 12.5,
             tokens_per_s: 5120.0,
             mfu: 0.25,
@@ -228,7 +234,7 @@ mod tests {
         keys.sort_unstable();
         assert_eq!(
             keys.join(" "),
-            "comm_bytes grad_norm hfu loss lr mfu peak_bytes peak_flops step step_ms tokens tokens_per_s"
+            "comm_bytes epoch grad_norm hfu loss lr mfu peak_bytes peak_flops step step_ms time tokens tokens_per_s"
         );
         assert_eq!(object["loss"], 5.5);
         assert_eq!(object["peak_bytes"]["gradients"], 2048);

@@ -1,6 +1,7 @@
 //! Metrics of a step, from the counters of all ranks.
 
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::SystemTime;
 
 use crate::comm::Site;
 use crate::data::Dataset;
@@ -74,6 +75,8 @@ impl StepObserver for MetricsRecorder<'_> {
             grad_norm: report.grad_norm,
             lr: report.lr,
             tokens: report.tokens,
+            epoch: self.dataset.epochs_after(report.step),
+            time: unix_time(),
             step_ms: report.seconds * 1e3,
             tokens_per_s: report.tokens_per_s(),
             mfu,
@@ -100,6 +103,11 @@ impl StepObserver for MetricsRecorder<'_> {
     fn finish(&mut self, _: &Rank) -> Result<()> {
         Ok(self.failure.take().map_or(Ok(()), Err)?)
     }
+}
+
+/// Returns the time in seconds since 1970.
+fn unix_time() -> f64 {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs_f64()
 }
 
 /// Returns the idle fraction of the time of the pipeline schedule, over all ranks: idle ranks wait for messages, or

@@ -1,4 +1,4 @@
-//! Progress on stderr: a bar on a terminal, plain lines elsewhere.
+//! Progress on stderr: lines of losses, and on a terminal a bar below them.
 
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
@@ -11,60 +11,67 @@ use crate::train::console::print_line;
 
 use super::observer::{StepObserver, StepReport};
 
-/// Minimum time between two plain lines, so that the log of a fast run stays short.
-const LINE_EVERY: Duration = Duration::from_secs(2);
-
-/// Shows step, loss, tokens per second and remaining time.
+/// Shows step, loss, tokens per second, and the time that has passed and that remains.
 #[derive(Debug)]
 pub struct Progress {
     /// `None` if stderr is not a terminal.
     bar: Option<ProgressBar>,
     first_step: u64,
     steps: u64,
+    /// Minimum time between two lines.
+    line_every: Duration,
     start: Instant,
     last_line: Option<Instant>,
+    /// Tokens and seconds of the steps since the last line.
+    since_line: (u64, f64),
 }
 
 impl Progress {
-    /// Creates the progress of a run from `first_step` (from 0) to `steps`.
-    pub fn new(first_step: u64, steps: u64) -> Progress {
+    /// Creates the progress of a run from `first_step` (from 0) to `steps`, with lines at least `line_every` apart.
+    pub fn new(first_step: u64, steps: u64, line_every: Duration) -> Progress {
         let bar = std::io::stderr().is_terminal().then(|| {
             // A message that does not fit the line is truncated, not wrapped.
             let style = ProgressStyle::with_template("{bar:20} {wide_msg}");
             let style = style.unwrap_or_else(|_| ProgressStyle::default_bar());
             ProgressBar::new(steps).with_style(style).with_position(first_step)
         });
-        Progress { bar, first_step, steps, start: Instant::now(), last_line: None }
+        let (start, last_line, since_line) = (Instant::now(), None, (0, 0.0));
+        Progress { bar, first_step, steps, line_every, start, last_line, since_line }
+    }
+
+    fn print(&self, line: &str) {
+        match &self.bar {
+            Some(bar) => bar.println(line),
+            None => print_line(line),
+        }
     }
 }
 
 impl StepObserver for Progress {
     fn end(&mut self, report: &StepReport<'_>) -> Result<()> {
         let now = Instant::now();
-        let done = report.step;
-        let spent = now - self.start;
+        let (done, spent) = (report.step, now - self.start);
         let left = remaining_time(
             spent,
             done.saturating_sub(self.first_step),
             self.steps - done.min(self.steps),
         );
-        let (balance, rate) = (report.attention_balance, report.tokens_per_s());
-        let line = progress_line(done, self.steps, report.loss, balance, rate, left);
-        let evaluation = report.evaluation.map(|own| format!("step {done}/{}  {own}", self.steps));
-        match &self.bar {
-            Some(bar) => {
-                bar.set_position(done);
-                bar.set_message(line);
-                evaluation.into_iter().for_each(|line| bar.println(line));
-            }
-            None => {
-                let due = self.last_line.is_none_or(|last| now - last >= LINE_EVERY);
-                if due || done == self.steps {
-                    print_line(&line);
-                    self.last_line = Some(now);
-                }
-                evaluation.iter().for_each(|line| print_line(line));
-            }
+        let (tokens, seconds) = self.since_line;
+        self.since_line = (tokens + report.tokens, seconds + report.seconds);
+        let (tokens, seconds) = self.since_line;
+        let (balance, rate) = (report.attention_balance, tokens as f64 / seconds);
+        let line = progress_line([done, self.steps], report.loss, balance, rate, (spent, left));
+        if let Some(bar) = &self.bar {
+            bar.set_position(done);
+            bar.set_message(line.clone());
+        }
+        let is_due = self.last_line.is_none_or(|last| now - last >= self.line_every);
+        if is_due || done == self.steps {
+            self.print(&line);
+            (self.last_line, self.since_line) = (Some(now), (0, 0.0));
+        }
+        if let Some(own) = report.evaluation {
+            self.print(&format!("step {done}/{}  {own}", self.steps));
         }
         Ok(())
     }
@@ -84,17 +91,16 @@ fn remaining_time(spent: Duration, done: u64, left: u64) -> Option<Duration> {
 }
 
 fn progress_line(
-    done: u64,
-    steps: u64,
+    [done, steps]: [u64; 2],
     loss: f64,
     attention_balance: Option<f64>,
     tokens_per_s: f64,
-    left: Option<Duration>,
+    (spent, left): (Duration, Option<Duration>),
 ) -> String {
     let balance = attention_balance.map(|balance| format!("attention balance {balance:.2}  "));
     let (balance, rate) = (balance.unwrap_or_default(), short_rate(tokens_per_s));
-    let left = left.map_or("?".into(), clock_time);
-    format!("step {done}/{steps}  loss {loss:.4}  {balance}{rate}tokens/s  {left} left")
+    let (spent, left) = (clock_time(spent), left.map_or("?".into(), clock_time));
+    format!("step {done}/{steps}  loss {loss:.4}  {balance}{rate}tokens/s  {spent}, {left} left")
 }
 
 /// Formats a rate with at most four digits: `812 `, `9.31 k`, `1.20 M`.
@@ -122,19 +128,18 @@ mod tests {
 
     #[test]
     fn lines_have_step_loss_rate_and_time() {
-        let left = remaining_time(Duration::from_secs(20), 10, 90);
+        let spent = Duration::from_secs(20);
+        let left = remaining_time(spent, 10, 90);
         assert_eq!(left, Some(Duration::from_secs(180)));
+        let line = |balance| progress_line([10, 100], 2.345678, balance, 9312.0, (spent, left));
+        assert_eq!(line(None), "step 10/100  loss 2.3457  9.31 ktokens/s  0:20, 3:00 left");
         assert_eq!(
-            progress_line(10, 100, 2.345678, None, 9312.0, left),
-            "step 10/100  loss 2.3457  9.31 ktokens/s  3:00 left"
+            line(Some(0.9251)),
+            "step 10/100  loss 2.3457  attention balance 0.93  9.31 ktokens/s  0:20, 3:00 left"
         );
         assert_eq!(
-            progress_line(10, 100, 2.345678, Some(0.9251), 9312.0, left),
-            "step 10/100  loss 2.3457  attention balance 0.93  9.31 ktokens/s  3:00 left"
-        );
-        assert_eq!(
-            progress_line(0, 5, f64::NAN, None, 812.4, None),
-            "step 0/5  loss NaN  812 tokens/s  ? left"
+            progress_line([0, 5], f64::NAN, None, 812.4, (Duration::ZERO, None)),
+            "step 0/5  loss NaN  812 tokens/s  0:00, ? left"
         );
         assert_eq!(clock_time(Duration::from_secs(3 * 3600 + 121)), "3:02:01");
         assert_eq!(short_rate(1_204_000.0), "1.20 M");

@@ -39,7 +39,8 @@ impl<M: LanguageModel> RankLoop<'_, M> {
             MetricsRecorder::new(&rank, &self.state.built, plan, self.shared.metrics.as_ref())
         });
         let mut targets = TargetCount::new(plan);
-        let mut progress = is_first.then(|| Progress::new(plan.first_step(), plan.config.steps));
+        let (steps, line_every) = (plan.config.steps, plan.config.log_every.0);
+        let mut progress = is_first.then(|| Progress::new(plan.first_step(), steps, line_every));
         let mut history = is_first.then(StepHistory::default);
         let mut usage = StepUsage::default();
         let mut added: Vec<_> = added.iter().map(|make| make(&rank)).collect::<Result<_>>()?;

@@ -128,6 +128,11 @@ impl Dataset {
         Ok(Dataset { is_single_pass: true, ..dataset })
     }
 
+    /// Returns the epochs after `steps` steps: samples that were trained on, by the samples of the data.
+    pub fn epochs_after(&self, steps: u64) -> f64 {
+        steps as f64 * self.sampler.batch() as f64 / self.sampler.samples() as f64
+    }
+
     /// Returns the number of batches with which each row is read once.
     pub fn batches(&self) -> u64 {
         self.sampler.samples().div_ceil(self.sampler.batch() as u64)
