@@ -1,4 +1,4 @@
-//! Hand-written impls of rules that nothing implements, and of a rule for a type of one's own.
+//! Hand-written impls of rules that nothing implements, and of a rule for a user-defined type.
 
 use meshwright::layout::Scattered;
 use meshwright::nn::RotatedHeads;

@@ -153,6 +153,8 @@ pub struct OptimizerName;
 pub struct Key;
 /// Keys separated by commas.
 pub struct KeyList;
+/// Weight of a loss: a number of at least zero that f32 holds.
+pub struct Weight;
 /// Weight of the load-balancing loss; 0 for `none`.
 pub struct Balance;
 
@@ -174,8 +176,9 @@ macro_rules! setting_types {
 
 setting_types! {
     bool: bool, Switch, |text| Ok(text == "true");
-    Number: f64, Number, |text| {
-        wanted("a number of at least 0", text, number).and_then(|number| in_f32(text, number))
+    Number: f64, Number, |text| wanted("a number of at least 0", text, number);
+    Weight: f64, Number, |text| {
+        wanted("a number of at least 0", text, number).and_then(|weight| in_f32(text, weight))
     };
     Fraction: f64, Number, |text| wanted("a number of at least 0 and below 1", text, fraction);
     OpenFraction: f64, Number, |text| wanted("a number above 0 and below 1", text, |text| {

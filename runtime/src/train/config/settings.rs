@@ -19,7 +19,7 @@ use super::other_names::OtherName;
 use super::problems::Problems;
 use super::setting_value::{
     Balance, Fraction, Key, KeyList, MeshSetting, Natural, Number, OpenFraction, OptimizerName,
-    Pair, Positive, Seed, SettingType, Size, WholeNumber,
+    Pair, Positive, Seed, SettingType, Size, Weight, WholeNumber,
 };
 use super::settings_macro::{
     as_optional_text, as_text, dashed, kept, read_next, settings, text_of, zero_stage_number,
@@ -120,7 +120,7 @@ settings! {
         balance: Option<Balance>, "LOSS", at "/balance" Warn => balance;
         "Weight of the z-loss of each router of experts, which keeps its logits small [default: router_z_loss_coef of \
          the config.json of --init-from, else 0]"
-        z_loss: Option<Number>, "X", at "/z-loss" Warn => z_loss;
+        z_loss: Option<Weight>, "X", at "/z-loss" Warn => z_loss;
     }
     group DATA {
         "Text, JSONL or Parquet, also in gzip or zstd, or token ids: raw (.bin), .npy, of llm.c or Megatron; the \

@@ -78,7 +78,7 @@ fn values_out_of_range() {
         ),
         ("--threads 0", "--threads: must be a whole number of at least 1"),
         ("--lr -1e-3", "--lr: must be a number of at least 0, not `-1e-3`"),
-        ("--lr 1e39", "--lr: `1e39` is too large"),
+        ("--z-loss 1e39", "--z-loss: `1e39` is too large"),
         ("--balance batch=1e300", "--balance: `batch=1e300` is too large"),
         ("--lr nan", "--lr: must be a number of at least 0, not `nan`"),
         ("--clip inf", "--clip: must be a number of at least 0, not `inf`"),
