@@ -35,6 +35,7 @@ fn other_kinds_of_files() {
         &[
             ("a.bin", b"version https://git-lfs.github.com/spec/v1\n", &["git lfs pull"]),
             ("m.safetensors", b"\x10\0\0\0\0\0\0\0{\"a\":{}}", &["safetensors", "--init-from"]),
+            ("a.csv", b"id,text\n1,a\n", &["a table", "read_csv('a.csv')", "--text-key"]),
             ("a.zip", b"PK\x03\x04", &["a zip archive", "unzip a.zip"]),
             ("a.tar", &tar, &["a tar archive", "tar -xf a.tar"]),
             ("a.h5", b"\x89HDF\r\n\x1a\n", &["HDF5", "h5py"]),

@@ -148,7 +148,7 @@ fn operands_of_other_rows_are_refused() {
             .map(|(first, ids)| -> Ids { Tokens::from_whole_rows(rank, &[ROWS, SEQ], first, ids) })
     };
     for case in [mesh("1"), mesh("cp=2"), mesh("dp=2,cp=2"), mesh("cp=2,tp=2")] {
-        refused(case, FILE, &["`ring`: the queries have a batch of"], |rank, spot| {
+        refused(case, FILE, &["`ring`: the queries are rows"], |rank, spot| {
             let net = built::<Net>(rank, &sizes()).model;
             let [x, y] = halves(rank).map(|ids| net.embed.forward(&ids));
             let (q, k) = (net.q.forward(&x), net.k.forward(&y));

@@ -154,12 +154,12 @@ impl HfConfig for MixtralConfig {
         let Some((block, part)) = name.split_once(".mlp.") else { return role };
         let usual = |part: &str| format!("{block}.block_sparse_moe.{part}");
         match part {
-            "experts.gate_up_proj" => TensorRole::Stacked(StackedWeights {
+            "experts.gate_up_proj" => TensorRole::StackOfWeights(StackedWeights {
                 names: ["w1", "w3"].map(|name| usual(&format!("experts.*.{name}.weight"))).into(),
             }),
-            "experts.down_proj" => {
-                TensorRole::Stacked(StackedWeights { names: vec![usual("experts.*.w2.weight")] })
-            }
+            "experts.down_proj" => TensorRole::StackOfWeights(StackedWeights {
+                names: vec![usual("experts.*.w2.weight")],
+            }),
             part => TensorRole::Model(Cow::Owned(usual(part))),
         }
     }

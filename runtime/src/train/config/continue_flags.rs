@@ -10,6 +10,9 @@ pub fn continuing_flags(config: &Config, checkpoint: &Path) -> String {
     let mut line = Line::resuming(checkpoint);
     let steps = config.steps.saturating_mul(2).min(u64::from(u32::MAX));
     line.value("steps", Some(steps));
+    // A run that was stopped early has as many evaluations without a lower loss as that allows.
+    let early_stop = config.validation.as_ref().and_then(|validation| validation.early_stop);
+    line.value("early-stop", early_stop.map(|evaluations| evaluations.saturating_mul(2)));
     if let Some(save) = &config.save {
         line.path("save", Some(&save.dir));
         line.value("save-every", save.every);
@@ -22,11 +25,11 @@ pub fn continuing_flags(config: &Config, checkpoint: &Path) -> String {
     line.0
 }
 
-/// Returns the flags that export the model of `checkpoint`, which has all steps of the run, to `folder`.
-pub fn exporting_flags(config: &Config, checkpoint: &Path, folder: &Path) -> String {
+/// Returns the flags that export the model of `checkpoint`, which has `steps` steps, to `folder`.
+pub fn exporting_flags(config: &Config, checkpoint: &Path, steps: u64, folder: &Path) -> String {
     let mut line = Line::resuming(checkpoint);
     // The run that has saved the checkpoint may have been one of more steps.
-    line.value("steps", Some(config.steps));
+    line.value("steps", Some(steps));
     line.path("export-hf", Some(folder));
     line.value("export-dtype", config.export_dtype);
     line.value("export-shard-size", config.export_shard_size);

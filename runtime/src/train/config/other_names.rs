@@ -11,9 +11,11 @@ pub struct OtherName {
 }
 
 impl OtherName {
-    /// Finds a setting by its name in another trainer, written with dashes.
-    pub fn find(dashed: &str) -> Option<&'static OtherName> {
-        OTHER_NAMES.iter().find(|other| other.names.contains(&dashed))
+    /// Finds a setting by its name in another trainer, with dashes or underscores.
+    pub fn find(name: &str) -> Option<&'static OtherName> {
+        let dashed = name.replace('_', "-");
+        let find = |name: &str| OTHER_NAMES.iter().find(|other| other.names.contains(&name));
+        find(name).or_else(|| find(&dashed))
     }
 
     /// Describes what to write here, for a message about an unknown flag or, if `prefix` is empty, key.
@@ -99,6 +101,9 @@ other_names! {
     "tie-word-embeddings" | "tie-embeddings" | "weight-tying" => "--tied";
     "moe-aux-loss-coeff" | "router-aux-loss-coef" | "aux-loss-coef" => "--balance batch=X";
     "moe-z-loss-coeff" | "router-z-loss-coef" => "--z-loss X";
+    "num-experts" | "num-local-experts" | "n-experts"
+        => "", "a new Mixtral has eight experts; the config.json of --init-from sets other numbers";
+    "bias" | "add-bias-linear" => "", "the model declares it, by the layer `Bias`";
     "dropout" | "attention-dropout" | "hidden-dropout" => "", "the model declares it, by the layer `Dropout`";
 
     "dataset" | "dataset-name" | "dataset-path" | "data-path" | "data-dir" | "train-data" | "train-file"
@@ -127,10 +132,15 @@ other_names! {
     "val-data" | "valid-data" | "validation-data" | "validation-file" | "eval-file" | "eval-dataset"
         => "--eval-data FILE";
     "eval-interval" | "eval-freq" | "val-interval" | "val-check-interval" | "validation-freq" => "--eval-every N";
+    // With an underscore; ours is another number.
+    "eval_steps" => "--eval-every N", "--eval-steps is the number of batches of an evaluation";
+    "evaluation-strategy" | "eval-strategy" => "--eval-every N";
     "eval-iters" | "val-iters" | "eval-batches" | "limit-val-batches" => "--eval-steps N";
     "val-split" | "validation-split" | "validation-split-percentage" | "split" => "--eval-fraction X";
     "early-stopping" | "early-stopping-patience" | "patience" => "--early-stop N";
-    "load-best-model-at-end" | "save-best" => "--keep-best";
+    "load-best-model-at-end" | "save-best"
+        => "--keep-best", "a run exports its last parameters, and prints the flags that export the best ones";
+    "do-train" | "do-eval" | "train" => "", "a run trains, and evaluates with --eval-data or --eval-fraction";
     "num-workers" | "dataloader-num-workers" | "prefetch-factor" => "", "batches are always read ahead";
 
     "optim" | "optimizer-name" | "optimizer-type" => "--optimizer NAME";
@@ -162,7 +172,7 @@ other_names! {
 
     "metrics-file" | "log-file" | "jsonl" => "--metrics FILE.jsonl";
     "log-interval" | "log-freq" | "logging-steps" | "logging-interval" => "--log-every TIME", "a time such as 30s";
-    "wandb" | "wandb-project" | "use-wandb" | "report-to"
+    "wandb" | "wandb-project" | "wandb-log" | "use-wandb" | "report-to"
         => "--metrics FILE.jsonl", "a line for each step, which trackers can read";
     "profile" | "profiler" | "enable-profiling" | "torch-profile" => "--trace FILE.json";
     "generate" | "max-new-tokens" | "num-samples" => "--sample-tokens N";

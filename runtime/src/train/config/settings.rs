@@ -284,8 +284,14 @@ impl Flag {
     /// Describes an unknown `flag` or `key`, with a suggestion; `prefix` is put before names.
     pub(super) fn describe_unknown(what: &str, name: &str, prefix: &str) -> String {
         let dashed = name.replace('_', "-");
-        if let Some(other) = OtherName::find(&dashed.to_lowercase()) {
+        // Some trainers have sections, as in `--training.seq_len`.
+        let (section, own) = name.rsplit_once('.').unwrap_or(("", name));
+        let (lower, own_dashed) = (own.to_lowercase(), own.replace('_', "-"));
+        if let Some(other) = OtherName::find(&lower) {
             return format!("unknown {what} `{prefix}{name}`; {}", other.advice(prefix));
+        }
+        if !section.is_empty() && Flag::find(&own_dashed).is_some() {
+            return format!("unknown {what} `{prefix}{name}`; here it is `{prefix}{own_dashed}`");
         }
         match Flag::nearest(&dashed, FLAGS.iter().map(|flag| flag.name)) {
             Some(near) => {

@@ -163,7 +163,28 @@ fn choose_decoder(config: &Config, path: &Path, file: &TokenFile) -> Result<Opti
     }
     // The file may have moved or changed since.
     let opened = recorded.and_then(|recorded| Tokenizer::open(recorded.name.as_ref()).ok());
-    Ok(opened.filter(|tokenizer| differs(tokenizer).is_none()))
+    let opened = opened.filter(|tokenizer| differs(tokenizer).is_none());
+    if let (Some(recorded), None, true) = (recorded, &opened, cfg!(feature = "tokenizers")) {
+        print_line(&format!(
+            "warning: --data: {} was made by the tokenizer {}, which is not there or has changed; samples and exports \
+             are without it, unless --tokenizer names it",
+            path.display(),
+            recorded.name
+        ));
+    }
+    Ok(opened)
+}
+
+/// Describes a `--tokenizer` that differs from that of the `--init-from` folder, whose ids the model knows.
+pub fn warn_of_tokenizer(config: &Config, tokenizer: Option<&Tokenizer>) -> Option<String> {
+    let path = tokenizer_of_model(config).filter(|_| config.tokenizer.is_some())?;
+    let (given, own) = (tokenizer?.record(), Tokenizer::open(&path).ok()?.record());
+    (!given.is_same(&own)).then(|| {
+        format!(
+            "--tokenizer: {given} differs from {own}, whose ids the model of --init-from has learned; leave \
+             --tokenizer out to use that one"
+        )
+    })
 }
 
 /// Returns the `tokenizer.json` of the `--init-from` folder, if there is one.

@@ -102,6 +102,9 @@ impl Plan {
         }
         let vocab = outline.vocab;
         let (file, tokenizer) = dataset::open_dataset(&config, config.data.as_deref(), vocab)?;
+        if let Some(warning) = dataset::warn_of_tokenizer(&config, tokenizer.as_ref()) {
+            print_line(&format!("warning: {warning}"));
+        }
         let (file, mut validation) = Validation::open(&config, file, (tokenizer.as_ref(), vocab))?;
         let dataset = dataset::sample(file, &config)?.holding_out(config.eval_fraction);
         let architecture = family.to_json();
@@ -109,7 +112,10 @@ impl Plan {
             print_line(&format!("warning: --seq: {warning}"));
         }
         let export = match &config.export_hf {
-            Some(_) => Some(describe_export::<M>(&config, &family, weights.as_ref(), &params)?),
+            Some(_) => {
+                let of_model = (&family, weights.as_ref(), &params[..]);
+                Some(describe_export::<M>(&config, of_model, tokenizer.as_ref())?)
+            }
             None => None,
         };
         if let Some(checkpoint) = &resume {
@@ -168,19 +174,20 @@ impl Plan {
     }
 }
 
-/// Returns the content of the folder of `--export-hf`. That of `--init-from` lends it what the run does not change.
+/// Returns the content of the folder of `--export-hf`. That of `--init-from` lends it what the run does not change. A
+/// new model has the tokenizer of its data.
 fn describe_export<M: LanguageModel>(
     config: &Config,
-    family: &M::Config,
-    weights: Option<&HfFolder>,
-    params: &[ParamRef],
+    (family, weights, params): (&M::Config, Option<&HfFolder>, &[ParamRef]),
+    tokenizer: Option<&Tokenizer>,
 ) -> Result<HfFormat> {
     let flag = "--export-hf";
-    let source = match &config.model {
-        ModelSource::InitFrom(folder) => Some(folder.as_path()),
-        ModelSource::New(_) => None,
+    let of_data = tokenizer.filter(|tokenizer| !tokenizer.is_bytes());
+    let (source, of_data) = match &config.model {
+        ModelSource::InitFrom(folder) => (Some(folder.as_path()), None),
+        ModelSource::New(_) => (None, of_data.map(|tokenizer| Path::new(tokenizer.name()))),
     };
-    let side_files = SideFiles::read(source, config.tokenizer.as_deref());
+    let side_files = SideFiles::read(source, config.tokenizer.as_deref().or(of_data));
     let dtype = config.export_dtype.or(weights.map(HfFolder::dtype));
     let of_run = || match config.dtype {
         Precision::F32 => StoredDtype::F32,

@@ -1,5 +1,6 @@
 //! The summary of a finished run.
 
+use std::path::Path;
 use std::time::Duration;
 
 use crate::backend::Bytes;
@@ -7,7 +8,7 @@ use crate::checkpoint::BestLoss;
 use crate::data::Tokenizer;
 use crate::os::print_text;
 
-use crate::train::config::{Config, continuing_flags};
+use crate::train::config::{Config, continuing_flags, exporting_flags};
 use crate::train::console::{counted, with_commas};
 use crate::train::plan::{Plan, describe_mesh};
 use crate::train::{Error, Result};
@@ -89,8 +90,16 @@ impl Summary {
                 with_commas(last.targets)
             );
             let lowest = self.lowest.filter(|lowest| lowest.step != last.step);
+            let best = plan.config.save.as_ref().filter(|save| save.best);
             let lowest = lowest.map(|lowest| {
-                format!("; the lowest is {:.4}, after step {}", lowest.loss, lowest.step)
+                let step = lowest.step;
+                let export = best.map(|save| {
+                    let best = save.dir.join("best");
+                    let flags = exporting_flags(&plan.config, &best, step, Path::new("OUT"));
+                    format!(", in {}; to export it: {flags}", best.display())
+                });
+                let export = export.unwrap_or_default();
+                format!("; the lowest is {:.4}, after step {step}{export}", lowest.loss)
             });
             text += &(lowest.unwrap_or_default() + "\n");
         }

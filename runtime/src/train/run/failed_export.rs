@@ -10,7 +10,7 @@ pub fn describe_repeated_export(plan: &Plan, saved: Option<u64>) -> String {
     let Config { steps, save, export_hf, .. } = &plan.config;
     let folder = export_hf.as_deref().unwrap_or(Path::new("DIR"));
     let repeat = |checkpoint: &Path| {
-        let flags = exporting_flags(&plan.config, checkpoint, folder);
+        let flags = exporting_flags(&plan.config, checkpoint, plan.config.steps, folder);
         format!(
             "the trained model is in the checkpoint {}: remove the cause, such as a full disk, and export it by \
              `{flags}`; nothing is trained again",

@@ -64,7 +64,12 @@ pub fn newest_first(
     steps.sort_unstable();
     steps.dedup();
     if steps.is_empty() {
-        return Err(CheckpointError::not_found(path, "the folder holds no step-* folder"));
+        let reason = if found.iter().any(|name| name == "config.json") {
+            "the folder holds no step-* folder, but a Hugging Face model, which --init-from reads"
+        } else {
+            "the folder holds no step-* folder"
+        };
+        return Err(CheckpointError::not_found(path, reason));
     }
     Ok(steps.into_iter().rev().map(|step| dir.join(names::folder_name(step))).collect())
 }

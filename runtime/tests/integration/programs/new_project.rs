@@ -21,6 +21,9 @@ fn the_tests_of_a_new_project_pass() {
     assert!(manifest.contains(&dependency), "{manifest}");
     // The versions of the workspace, which are on this machine.
     fs::copy(checkout.join("Cargo.lock"), project.join("Cargo.lock")).unwrap();
+    let format =
+        Command::new(env!("CARGO")).current_dir(&project).args(["fmt", "--check"]).output();
+    assert!(format.as_ref().unwrap().status.success(), "{format:?}");
     let target = checkout.join("target/tests/new_project");
     let tests = Command::new(env!("CARGO"))
         .current_dir(&project)

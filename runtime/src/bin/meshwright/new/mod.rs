@@ -40,6 +40,10 @@ const TAKEN: [&str; 14] = [
     "super",
 ];
 
+/// What to change before the project is built elsewhere.
+const PATH_NOTE: &str = "Cargo.toml names a checkout on this machine: other machines, and CI, need one at that path, or \
+                         another dependency\n";
+
 pub fn command() -> Command {
     Command::new("new")
         .about("Write a project of your own: a model, a trainer, a test of its meshes, and CI")
@@ -72,8 +76,9 @@ pub fn run_command(matches: &ArgMatches) -> Result<(String, bool), Failure> {
     }
     let text = format!(
         "{} is a package with a model (src/model.rs), its sizes (src/config.rs), a trainer (src/main.rs) and a test of \
-         its meshes. Next:\n  cd {0}\n  cargo run --release -- --steps 100 --mesh dp=2,tp=2\n  cargo test\n",
-        dir.display()
+         its meshes. Next:\n  cd {0}\n  cargo run --release -- --steps 100 --mesh dp=2,tp=2\n  cargo test\n{1}",
+        dir.display(),
+        if dependency.contains("path") { PATH_NOTE } else { "" }
     );
     Ok((text, true))
 }

@@ -26,6 +26,12 @@ fn malformed_command_lines() {
         ("--tp 2", "unknown flag `--tp`; here it is `--mesh tp=N`"),
         ("--max_lr=1", "unknown flag `--max_lr`; here it is `--lr X`"),
         ("--BF16", "unknown flag `--BF16`; here it is `--dtype bf16`"),
+        (
+            "--eval_steps 50",
+            "unknown flag `--eval_steps`; here it is `--eval-every N`: --eval-steps is",
+        ),
+        ("--training.seq_len 8", "unknown flag `--training.seq_len`; here it is `--seq T`"),
+        ("--optimizer.lr 1", "unknown flag `--optimizer.lr`; here it is `--lr`"),
         ("--compile true", "unknown flag `--compile`; the model is compiled with the program"),
         ("--quux 1", "unknown flag `--quux`; --help lists them all"),
         ("--lr_schedule wsd", "unknown flag `--lr_schedule`; did you mean `--lr-schedule`?"),

@@ -87,7 +87,7 @@ pub enum TensorRole<'a> {
     /// A tensor of the model, by its usual name.
     Model(Cow<'a, str>),
     /// Several tensors of the model in one.
-    Stacked(StackedWeights),
+    StackOfWeights(StackedWeights),
     /// One that follows from others. It is compared with them.
     Derived(DerivedTensor),
 }

@@ -84,7 +84,7 @@ impl HfFolder {
             let place = StoredTensor { file, stored, part: None };
             match config.tensor_role(&name) {
                 TensorRole::Model(name) => opened.add(name.into_owned(), place)?,
-                TensorRole::Stacked(weights) => opened.add_stacked(&weights, &place)?,
+                TensorRole::StackOfWeights(weights) => opened.add_stacked(&weights, &place)?,
                 TensorRole::Derived(kind) => derived.push((kind, name, place)),
             }
         }

@@ -106,7 +106,7 @@ impl DataFormat {
 
     /// Determines the format of a file that is no token file.
     fn recognize_text(path: &Path, head: &[u8]) -> Result<DataFormat, String> {
-        if let Some(fix) = refused::weak_kind(path, head) {
+        if let Some(fix) = refused::weak_kind(path, head).or_else(|| refused::table_kind(path)) {
             return Err(fix);
         }
         TextSample::of(head).check(path)?;

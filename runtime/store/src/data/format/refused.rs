@@ -169,6 +169,21 @@ pub fn weak_kind(path: &Path, head: &[u8]) -> Option<String> {
     find_kind(WEAK, head).filter(|_| is_binary).map(|advice| say(path, advice))
 }
 
+/// Describes a text that is no prose by its name: columns, of which one may be the text.
+pub fn table_kind(path: &Path) -> Option<String> {
+    has_extension(path, &["csv", "tsv"]).then(|| {
+        let separator = if has_extension(path, &["tsv"]) { ", sep='\\t'" } else { "" };
+        say(
+            path,
+            &format!(
+                "a table; write its texts as JSONL, and name their column by --text-key: python -c \"import pandas; \
+                 pandas.read_csv('{{}}'{separator}).to_json('out.jsonl', orient='records', lines=True)\", or rename it \
+                 to .txt to train on all of it"
+            ),
+        )
+    })
+}
+
 /// Describes a binary file by its name, if no content shows its kind.
 pub fn named_kind(path: &Path) -> Option<String> {
     let named = NAMED.iter().find(|(extension, _)| has_extension(path, &[extension]));
