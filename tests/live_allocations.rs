@@ -132,5 +132,6 @@ fn memory_is_constant_over_steps() {
     assert_constant::<Llama>(600, &format!("{pipeline} --ema 0.9"));
     let save = format!("--save {} --save-every 50 --keep 2 --save-async", file("run"));
     assert_constant::<Llama>(600, &format!("--mesh cp=2,fsdp=2 --recompute full {save}"));
-    assert_constant::<Mixtral>(600, "--mesh ep=2,dp=2 --micro-batches 2");
+    // So many steps that the routers have settled: rows of other numbers are blocks of other sizes.
+    assert_constant::<Mixtral>(2400, "--mesh ep=2,dp=2 --micro-batches 2");
 }
