@@ -16,6 +16,7 @@ mod saved_settings;
 mod schedule;
 mod validation;
 
+use std::path::Path;
 use std::sync::Arc;
 
 use crate::checkpoint::hf::{HfConfig, HfFolder, HfFormat, SideFiles};

@@ -144,6 +144,7 @@ fn flags_reach_their_fields() {
         export_dtype: None,
         export_shard_size: None,
         metrics: Some("m.jsonl".into()),
+        log_every: TimeLimit(Duration::from_secs(10)),
         trace: Some("t.json".into()),
         stage_times: Some("s.json".into()),
         explain: true,
