@@ -177,7 +177,11 @@ fn a_run_stops_early_and_keeps_its_best_checkpoint() {
         let finished = workspace.train(&format!("{line} --mesh {mesh} {flags}"));
         assert_contains(&finished.stdout, "12 steps on ");
         assert_contains(&finished.stdout, "; the lowest is ");
-        assert_contains(&finished.stdout, ", after step 4\n");
+        let export = "--resume out/best --steps 4 --export-hf ";
+        let best = format!(", after step 4, in out/best; to export it: {export}OUT");
+        assert_contains(&finished.stdout, &best);
+        let exported = workspace.run(&format!("{export}exported-{mesh}"));
+        assert_eq!(exported.code, Some(0), "{}", exported.stderr);
         assert_contains(
             &finished.stdout,
             "\nstopped early: 2 evaluations in a row had no lower loss (--early-stop 2; a larger number continues the \

@@ -40,9 +40,9 @@ const TAKEN: [&str; 14] = [
     "super",
 ];
 
-/// What to change before the project is built elsewhere.
-const PATH_NOTE: &str = "Cargo.toml names a checkout on this machine: other machines, and CI, need one at that path, or \
-                         another dependency\n";
+/// The note on a dependency that other machines do not have.
+const PATH_NOTE: &str = "Cargo.toml names a checkout on this machine: other machines, and CI, need one at that path, \
+                         or another dependency\n";
 
 pub fn command() -> Command {
     Command::new("new")
