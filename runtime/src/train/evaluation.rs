@@ -11,7 +11,7 @@ use super::step::RankState;
 /// Evaluates the model on the micro-batches of a global batch, `sizes`. Returns this rank's shares of the sum of the
 /// losses over all targets, and of their number. Every rank calls it.
 ///
-/// Micro-batches are those of a training step, whose forward passes need as much memory at least.
+/// The micro-batches have the sizes of a training step. Its forward passes need at least as much memory.
 ///
 /// # Errors
 /// Boundaries of a pipeline that differ between ranks.

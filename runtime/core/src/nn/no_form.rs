@@ -48,7 +48,7 @@ impl<L, Style, Other> Shard<Other> for NoForm<L, Style> {
     type Sharded = NoForm<L, Style>;
 }
 
-/// The type of a sharded field `Linear<I, O, D>`, of which two dims are a pair: `L` is the layer that is meant. It is
+/// The type of a sharded field `Linear<I, O, D>`. Two of its dims are a pair, and `L` is the layer that is meant. It is
 /// never built.
 pub struct Unpaired<L, I, O, D> {
     layer: L,

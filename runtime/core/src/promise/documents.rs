@@ -40,7 +40,7 @@ impl StepDocuments {
         self.given.set(GivenDocuments { hash: 0, varies, line: Some(line) });
     }
 
-    /// Returns the documents of the step, and begins those of the next one.
+    /// Returns the documents of the step, and begins to collect for the next step.
     pub fn take(&self) -> GivenDocuments {
         let hashes = self.hashes.take();
         let hash = if hashes.is_empty() { 0 } else { hash_of(hashes) };

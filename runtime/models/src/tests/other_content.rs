@@ -92,7 +92,7 @@ fn incomplete_downloads_are_named() {
             &format!("its download is not complete ({file}); start the download again"),
         );
     }
-    // A snapshot of the hub's cache is links to blobs, some of which are not there yet.
+    // A snapshot of the hub's cache is links to blobs. Some blobs are not there yet.
     let dir = tempfile::tempdir().unwrap();
     let model = dir.path().join("models--o--n");
     let snapshot = model.join("snapshots/0123");

@@ -108,16 +108,15 @@ fn check_written_names(inputs: &[NamedPath<'_>], outputs: &[NamedPath<'_>]) -> R
     let read = inputs.iter().filter(|input| !input.is_folder && input.flag != "--tokenizer");
     for named in read.chain(outputs) {
         let is_written = |folder: &&NamedPath<'_>| {
-            let name = named.real.strip_prefix(&folder.real).ok()?.components().next()?;
-            let name = name.as_os_str().to_str()?;
-            let is_written = match folder.flag {
+            let inside = named.real.strip_prefix(&folder.real).ok();
+            let name = inside.and_then(|path| path.iter().next()?.to_str());
+            name.is_some_and(|name| match folder.flag {
                 "--save" => is_name_of_checkpoints(name),
                 "--export-hf" => SideFiles::is_name_of_export(name),
                 _ => false,
-            };
-            is_written.then_some(())
+            })
         };
-        if let Some(folder) = outputs.iter().find(|folder| is_written(folder).is_some()) {
+        if let Some(folder) = outputs.iter().find(is_written) {
             return Err(Error::Input(format!(
                 "{}: {} would be replaced by what {} writes to {}; name another {}",
                 named.flag,

@@ -17,8 +17,8 @@ use super::saved_architecture::ARCHITECTURE;
 /// Key of the flags among the saved settings, with which a resumed run has the same settings.
 const SAVED_FLAGS: &str = "flags";
 
-/// Flags of the weights of auxiliary losses, and the keys of the model's architecture that hold them: the flag's, or
-/// those of `--init-from`.
+/// Flags of the weights of auxiliary losses, and the keys of the model's architecture that hold the weights. Without a
+/// flag they come from the folder of `--init-from`.
 const AUXILIARY_WEIGHTS: [(&str, &str); 2] =
     [("balance", "router_aux_loss_coef"), ("z-loss", "router_z_loss_coef")];
 

@@ -11,7 +11,7 @@ pub struct Evaluations<'a> {
     settings: &'a ValidationConfig,
     /// All so far, also those before this run.
     pub record: EvaluationRecord,
-    /// Those of this run.
+    /// The evaluations of this run.
     pub done: Vec<Evaluation>,
     /// True if the last one was interrupted: the run ends, and a resumed one repeats it.
     pub is_interrupted: bool,
@@ -31,7 +31,7 @@ impl<'a> Evaluations<'a> {
         self.settings.early_stop.is_some_and(|most| self.record.without_improvement >= most)
     }
 
-    /// Returns true if an evaluation is due after `steps` steps, of which more follow.
+    /// Returns true if an evaluation is due after `steps` steps, if more steps follow.
     pub fn are_due_after(&self, steps: u64) -> bool {
         steps.is_multiple_of(self.settings.every)
     }

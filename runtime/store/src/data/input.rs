@@ -37,14 +37,11 @@ impl DataInput {
     /// that is not read, with the next step.
     pub fn open(path: &Path, dtype: Option<Encoding>) -> Result<DataInput, DataError> {
         let io = |source| DataError::Io { path: path.to_owned(), source };
-        let with_extension = |extension: &str| {
-            let mut name = path.as_os_str().to_owned();
-            name.push(extension);
-            PathBuf::from(name)
-        };
         // Megatron names its two files without their extensions.
-        if !path.exists() && with_extension(".idx").is_file() {
-            return DataInput::open(&with_extension(".bin"), dtype);
+        let mut index = path.as_os_str().to_owned();
+        index.push(".idx");
+        if !path.exists() && Path::new(&index).is_file() {
+            return DataInput::open(index.as_ref(), dtype);
         }
         let mut file = open_data(path)?;
         let head = read_head(&mut file).map_err(io)?;

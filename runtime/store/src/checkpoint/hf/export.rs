@@ -140,8 +140,8 @@ impl HfExport {
 }
 
 impl HfFormat {
-    /// Returns the names of the files that an export writes, in the order in which they are renamed: an index, by which
-    /// all others are found, is the last one.
+    /// Returns the names of the files that an export writes, in the order of their renaming. An index is the last one,
+    /// because readers find the other files by it.
     fn names(&self) -> Vec<String> {
         let weights = self.weight_files();
         let index = (weights.len() > 1).then(|| INDEX.to_owned());

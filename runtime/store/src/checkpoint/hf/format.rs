@@ -32,7 +32,7 @@ pub struct HfFormat {
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct WeightFile {
     pub name: String,
-    /// The tensors in it, among those of the format.
+    /// Indices of its tensors in the format.
     pub tensors: Range<usize>,
 }
 

@@ -136,9 +136,8 @@ impl SideFiles {
 
     /// Returns true for a name under which exports write a file, or have written one.
     pub fn is_name_of_export(name: &str) -> bool {
-        let own = ["config.json", GENERATION, lock::EXPORT];
-        own.contains(&name)
-            || SideFiles::is_tokenizer(name)
+        ["config.json", lock::EXPORT].contains(&name)
+            || SideFiles::is_side_file(name)
             || [".safetensors", ".safetensors.index.json"].iter().any(|end| name.ends_with(end))
             || name.starts_with(names::TEMPORARY)
     }

@@ -1,4 +1,4 @@
-//! Stored tensors that hold several weights of a model, such as those of all experts of a layer.
+//! Stored tensors that hold several weights of a model, such as the weights of all experts of a layer.
 
 use crate::checkpoint::TensorBox;
 

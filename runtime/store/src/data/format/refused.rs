@@ -169,7 +169,7 @@ pub fn weak_kind(path: &Path, head: &[u8]) -> Option<String> {
     find_kind(WEAK, head).filter(|_| is_binary).map(|advice| say(path, advice))
 }
 
-/// Describes a text that is no prose by its name: columns, of which one may be the text.
+/// Describes a table by its name. One of its columns may be the text.
 pub fn table_kind(path: &Path) -> Option<String> {
     has_extension(path, &["csv", "tsv"]).then(|| {
         let separator = if has_extension(path, &["tsv"]) { ", sep='\\t'" } else { "" };

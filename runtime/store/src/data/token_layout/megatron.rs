@@ -166,7 +166,7 @@ mod tests {
         let wide: Vec<u8> = (1..=6u32).flat_map(u32::to_le_bytes).collect();
         let documents: [&[u32]; 3] = [&[2, 1], &[], &[3]];
         for (tokens, code, width) in [(&tokens, 8, 2), (&wide, 4, 4)] {
-            for name in ["a.bin", "a.idx"] {
+            for name in ["a.bin", "a.idx", "a"] {
                 let file = open(tokens, &index(code, width, &documents), name).unwrap();
                 let mut ids = vec![0; file.len()];
                 file.read(0, &mut ids).unwrap();
