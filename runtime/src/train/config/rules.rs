@@ -36,6 +36,7 @@ pub const RULES: &[Rule] = &[
     decays_fall,
     the_warm_up_ends,
     resume_auto_needs_save,
+    new_data_begins_once,
     stage_times_are_json,
 ];
 
@@ -96,6 +97,12 @@ fn others_are_given(settings: &RunSettings, problems: &mut Problems) {
     let saves = settings.is_given("save");
     need(saves, "save", "save-every keep keep-best max-failed-saves", "needs --save DIR");
     need(saves, "save", "stop-after", "needs --save DIR, from which the run is continued");
+    need(
+        settings.is_given("resume"),
+        "resume",
+        "new-data",
+        "needs --resume DIR, the run to go on from",
+    );
     let validates = settings.is_given("eval-data") || settings.is_given("eval-fraction");
     let message = "needs validation data: --eval-data FILE, or --eval-fraction X of --data";
     need(validates, "eval-data", "eval-every eval-steps early-stop keep-best", message);
@@ -257,6 +264,16 @@ fn the_warm_up_ends(settings: &RunSettings, problems: &mut Problems) {
     let (warmup, steps) = (settings.warmup, settings.steps);
     if warmup > steps {
         problems.add(&["warmup"], format!("{warmup} is more than --steps {steps}"));
+    }
+}
+
+/// A restart by `--resume auto` would begin the data again.
+fn new_data_begins_once(settings: &RunSettings, problems: &mut Problems) {
+    let is_auto = settings.resume.as_deref() == Some(Path::new("auto"));
+    if settings.new_data && is_auto {
+        let message = "cannot be combined with --resume auto, which would begin the new data again after each restart; \
+                       go on once by --resume DIR --new-data, and then by --resume auto";
+        problems.add(&["new-data", "resume"], message);
     }
 }
 

@@ -123,9 +123,10 @@ settings! {
         z_loss: Option<Weight>, "X", at "/z-loss" Warn => z_loss;
     }
     group DATA {
-        "Text, JSONL or Parquet, also in gzip or zstd, or token ids: raw (.bin), .npy, of llm.c or Megatron; the \
-         content decides [default: the project's own book]"
-        data: Option<PathBuf>, "FILE", at "/data" Free => data;
+        "Text, JSONL or Parquet, also in gzip or zstd, or token ids: raw (.bin), .npy, of llm.c or Megatron; a file, \
+         folder, glob or comma-separated list; a mixture as web.bin:0.7,code.bin:0.3 or a .toml file [default: the \
+         project's own book]"
+        data: Option<PathBuf>, "FILES", at "/data" Free => data;
         "Key of the text in JSONL, and its column in Parquet [default: text]"
         text_key: Option<Key>, "KEY", at "/text-key" Free => text_key;
         "Width of raw token ids: u16 or u32 [default: that of their record or name, or the only one that the \
@@ -154,7 +155,7 @@ settings! {
     }
     group VALIDATION {
         "Evaluate the loss on these tokens, or this text, which are read as those of --data"
-        eval_data: Option<PathBuf>, "FILE", at "/validation/data" Free;
+        eval_data: Option<PathBuf>, "FILES", at "/validation/data" Free;
         "Hold this fraction of --data out, at its end, and evaluate the loss on it"
         eval_fraction: Option<OpenFraction>, "X", at "/eval-fraction" Refuse => eval_fraction;
         "Evaluate after every N steps, and after the last one [default: 100]"
@@ -207,6 +208,8 @@ settings! {
         "Continue from a checkpoint: DIR/latest, DIR/step-N or DIR; auto continues from the newest intact one of \
          --save, or begins if there is none"
         resume: Option<PathBuf>, "DIR/latest";
+        "Go on with other data, --batch or --seq than the checkpoint's, from the first row of the data [needs --resume]"
+        new_data: bool => #[serde(skip)] new_data;
         "Stop after this time, such as 3h50m, 90s or 2d, as by SIGTERM: complete the step, save, and exit with code 75 \
          [needs --save]"
         stop_after: Option<TimeLimit>, "TIME" => #[serde(skip)] stop_after;

@@ -5,43 +5,91 @@ use std::path::{Path, PathBuf};
 
 use crate::checkpoint::hf::SideFiles;
 use crate::data::{
-    DataError, DataFormat, DataInput, Dataset, Encoded, TextDocuments, TokenFile, TokenizeError,
-    TokenizeProgress, Tokenizer, TokensRecord, read_corpus, tokenize_input,
+    DataError, DataFormat, DataInput, DataSource, Dataset, Encoded, TextDocuments, TokenFile,
+    TokenizeError, TokenizeProgress, Tokenizer, TokensRecord, read_corpus, tokenize_input,
 };
 use crate::train::config::{Config, ModelSource, RunSettings};
 use crate::train::console::{print_line, with_commas};
 use crate::train::{Error, Result};
 
-/// Opens the tokens at `path`, by default of the project's own text, and `--tokenizer` for a model with `vocab` token
-/// ids, and the tokenizer that decodes them, if known.
-pub fn open_dataset(
+use super::data_list::{DataList, ListedSource};
+
+/// Opens the sources of `list`, by default the project's own text, and `--tokenizer` for a model with `vocab` token ids.
+/// Returns the tokenizer that decodes the tokens, too, if it is known. `flag` has named the list.
+///
+/// # Errors
+/// Files that cannot be read, are of several tokenizers, or of text and ids together.
+pub fn open_sources(
     config: &Config,
-    path: Option<&Path>,
+    (flag, list): (&'static str, Option<DataList>),
     vocab: usize,
-) -> Result<(TokenFile, Option<Tokenizer>)> {
-    let input = match path {
-        Some(path) => DataInput::open(path, config.token_dtype)?,
-        None => {
-            let text = Box::new(Cursor::new(read_corpus(&own_text())?));
-            DataInput::of_stream(Path::new("the project's own text"), None, text)?
-        }
+) -> Result<(Vec<DataSource>, Option<Tokenizer>)> {
+    let Some(list) = list else {
+        let text = Box::new(Cursor::new(read_corpus(&own_text())?));
+        let input = DataInput::of_stream(Path::new("the project's own text"), None, text)?;
+        let (mut files, tokenizer) = open_files(config, flag, vec![input], vocab)?;
+        return Ok((files.drain(..).map(DataSource::of_file).collect(), tokenizer));
     };
-    open_input(input, config, vocab)
+    let inputs: std::result::Result<Vec<_>, DataError> =
+        list.files().map(|path| DataInput::open(path, config.token_dtype)).collect();
+    let (files, tokenizer) = open_files(config, flag, inputs?, vocab)?;
+    let mut files = files.into_iter();
+    let sources = list.sources.into_iter().map(|source| {
+        let ListedSource { name, weight, order, files: paths } = source;
+        DataSource { name, weight, order, files: files.by_ref().take(paths.len()).collect() }
+    });
+    Ok((sources.collect(), tokenizer))
 }
 
-/// Opens the tokens of a file for a model with `vocab` token ids, and the tokenizer that decodes them, if known.
-fn open_input(
-    input: DataInput,
+/// Opens the tokens of files for a model with `vocab` token ids, and the tokenizer that decodes them, if it is known.
+fn open_files(
     config: &Config,
+    flag: &'static str,
+    inputs: Vec<DataInput>,
     vocab: usize,
-) -> Result<(TokenFile, Option<Tokenizer>)> {
-    check_text_key(&input, config)?;
-    if input.format().is_tokens() {
-        let path = input.path().to_owned();
-        let file = TokenFile::of_input(input, vocab)?;
-        let tokenizer = choose_decoder(config, &path, &file)?;
-        return Ok((file, tokenizer));
+) -> Result<(Vec<TokenFile>, Option<Tokenizer>)> {
+    check_text_key(&inputs, config)?;
+    let text = inputs.iter().find(|input| !input.format().is_tokens());
+    let ids = inputs.iter().find(|input| input.format().is_tokens());
+    let tokenizer = match (text, ids) {
+        (Some(text), Some(ids)) => {
+            let [text, ids] = [text, ids].map(|input| input.path().display());
+            return Err(Error::Input(format!(
+                "{flag}: {text} is text, and {ids} token ids; name files of one kind, such as by a glob, or turn the \
+                 text into ids by `tokenize`"
+            )));
+        }
+        (Some(text), None) => Some(choose_text_tokenizer(config, text, vocab)?),
+        (None, _) => None,
+    };
+    let is_single = inputs.len() == 1;
+    let mut totals = Vec::new();
+    let files: Result<Vec<TokenFile>> = inputs
+        .into_iter()
+        .map(|input| match &tokenizer {
+            Some(tokenizer) if !(tokenizer.is_bytes() && *input.format() == DataFormat::Text) => {
+                let name = input.path().display().to_string();
+                let (file, encoded) = tokenize(input, tokenizer, config, vocab)?;
+                totals.push((name, encoded));
+                Ok(file)
+            }
+            _ => Ok(TokenFile::of_input(input, vocab)?),
+        })
+        .collect();
+    let files = files?;
+    if let Some(tokenizer) = &tokenizer {
+        describe_records(&totals, is_single, tokenizer);
     }
+    check_one_tokenizer(flag, &files)?;
+    let tokenizer = match tokenizer {
+        Some(tokenizer) => Some(tokenizer),
+        None => choose_decoder(config, &files[0])?,
+    };
+    Ok((files, tokenizer))
+}
+
+/// Returns the tokenizer of text for a model with `vocab` token ids; `text` is one of the files.
+fn choose_text_tokenizer(config: &Config, text: &DataInput, vocab: usize) -> Result<Tokenizer> {
     let tokenizer = choose_tokenizer(config)?;
     // The vocabulary of a folder is given, and its tokenizer may have ids that no text uses.
     let ids = tokenizer.vocab();
@@ -50,28 +98,52 @@ fn open_input(
         return Err(DataError::WideTokenizer { tokenizer, ids, vocab }.into());
     }
     if tokenizer.is_bytes() && vocab < 256 {
-        let name = input.path().display().to_string();
+        let name = text.path().display().to_string();
         return Err(DataError::SmallVocabulary { name, vocab }.into());
     }
-    let file = match (input.format(), tokenizer.is_bytes()) {
-        (DataFormat::Text, true) => TokenFile::of_input(input, vocab)?,
-        _ => tokenize(input, &tokenizer, config, vocab)?,
-    };
-    Ok((file, Some(tokenizer)))
+    Ok(tokenizer)
 }
 
 /// Checks that `--text-key` has a use: training or validation data of records.
-fn check_text_key(input: &DataInput, config: &Config) -> Result<()> {
-    let has_no_keys = input.format().is_tokens() || *input.format() == DataFormat::Text;
+fn check_text_key(inputs: &[DataInput], config: &Config) -> Result<()> {
+    let has_no_keys =
+        |input: &&DataInput| input.format().is_tokens() || *input.format() == DataFormat::Text;
     let validation = config.validation.as_ref().and_then(|validation| validation.data.as_ref());
-    if config.text_key.is_none() || !has_no_keys || validation.is_some() {
+    let plain = inputs.iter().filter(has_no_keys).count();
+    if config.text_key.is_none() || plain < inputs.len() || validation.is_some() {
         return Ok(());
     }
-    let kind = if input.format().is_tokens() { "token ids" } else { "plain text" };
+    let kind = if inputs[0].format().is_tokens() { "token ids" } else { "plain text" };
     Err(Error::Input(format!(
         "--text-key: {} holds {kind}, whose documents have no keys; leave it out",
-        input.path().display()
+        inputs[0].path().display()
     )))
+}
+
+/// Checks that the ids of all files are of one tokenizer, as far as these are known.
+fn check_one_tokenizer(flag: &'static str, files: &[TokenFile]) -> Result<()> {
+    let known = |file: &TokenFile| Some((file.name().to_owned(), file.tokenizer()?.clone()));
+    let Some((name, tokenizer)) = files.iter().find_map(known) else { return Ok(()) };
+    for file in files {
+        match file.tokenizer() {
+            Some(own) if !own.is_same(&tokenizer) => {
+                return Err(Error::Input(format!(
+                    "{flag}: {} has tokens of {own}, but {name} of {tokenizer}; use data of one tokenizer",
+                    file.name()
+                )));
+            }
+            Some(_) => {}
+            None => {
+                print_line(&format!(
+                    "warning: {flag}: the token ids of {} have to be of the tokenizer of {name}, {tokenizer}; the file \
+                     does not say so",
+                    file.name()
+                ));
+                return Ok(());
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Returns the settings with the vocabulary of `--tokenizer`, or of the record beside `--data`, if a new model is to be
@@ -85,20 +157,36 @@ pub fn with_vocab_of_data(mut settings: RunSettings) -> Result<RunSettings> {
     }
     let vocab = match (&settings.tokenizer, &settings.data) {
         (Some(path), _) => Some(Tokenizer::open(path)?.vocab()),
-        (None, Some(path)) => TokensRecord::beside(path)?.map(|record| record.vocab),
+        (None, Some(list)) => {
+            let list = DataList::read("--data", list)?;
+            let record = list.files().next().map(TokensRecord::beside).transpose()?.flatten();
+            record.map(|record| record.vocab)
+        }
         (None, None) => None,
     };
     settings.vocab = vocab.unwrap_or(settings.vocab);
     Ok(settings)
 }
 
-/// Returns the samples of `file`: of documents, if `--documents` is given.
-pub fn sample(file: TokenFile, config: &Config) -> Result<Dataset> {
-    let Config { seq, batch, order, seed, .. } = *config;
-    Ok(match config.documents {
-        Some(options) => Dataset::of_documents(file, seq, batch, order, seed, options)?,
-        None => Dataset::new(file, seq, batch, order, seed)?,
-    })
+/// Returns the samples of the sources: of documents, if `--documents` is given.
+pub fn sample(sources: Vec<DataSource>, config: &Config) -> Result<Dataset> {
+    let Config { seq, batch, order, seed, documents, .. } = *config;
+    let dataset = Dataset::of_sources(sources, seq, batch, (order, seed), documents)?;
+    let short: Vec<&TokenFile> = dataset.files_without_rows().collect();
+    if let [first, others @ ..] = &short[..] {
+        let others = match others.len() {
+            0 => "is",
+            1 => "and another file are",
+            others => &format!("and {} other files are", with_commas(others as u64)),
+        };
+        print_line(&format!(
+            "warning: --data: {} {others} shorter than a row, seq + 1 = {} tokens, and not read; join short files, or \
+             give --documents and --pack",
+            first.name(),
+            seq + 1
+        ));
+    }
+    Ok(dataset)
 }
 
 /// Returns the tokenizer of text: `--tokenizer`, else that of the `--init-from` folder, and bytes for a new model.
@@ -129,14 +217,15 @@ fn refuse_bytes(folder: &Path) -> Error {
     ))
 }
 
-/// Returns the tokenizer that decodes the ids of the file at `path`: the one that is given, that of the `--init-from`
+/// Returns the tokenizer that decodes the ids of `file`: the one that is given, that of the `--init-from`
 /// folder, or the one that is recorded beside the file. A program without support for tokenizer files ignores those
 /// that are not given rather than refusing to train.
-fn choose_decoder(config: &Config, path: &Path, file: &TokenFile) -> Result<Option<Tokenizer>> {
+fn choose_decoder(config: &Config, file: &TokenFile) -> Result<Option<Tokenizer>> {
+    let path = file.name();
     let recorded = file.tokenizer();
     let differs = |tokenizer: &Tokenizer| {
         recorded.filter(|recorded| !recorded.is_same(&tokenizer.record())).map(|recorded| {
-            let (path, own) = (path.display(), tokenizer.record());
+            let own = tokenizer.record();
             format!("{path} has token ids of {recorded}, which differs from {own}")
         })
     };
@@ -168,8 +257,7 @@ fn choose_decoder(config: &Config, path: &Path, file: &TokenFile) -> Result<Opti
         print_line(&format!(
             "warning: --data: {} was made by the tokenizer {}, which is not there or has changed; samples and exports \
              are without it, unless --tokenizer names it",
-            path.display(),
-            recorded.name
+            path, recorded.name
         ));
     }
     Ok(opened)
@@ -199,8 +287,7 @@ fn tokenize(
     tokenizer: &Tokenizer,
     config: &Config,
     vocab: usize,
-) -> Result<TokenFile> {
-    let name = input.path().display().to_string();
+) -> Result<(TokenFile, Encoded)> {
     let len = input.regular_file().and_then(|file| Some(file.metadata().ok()?.len()));
     let mut documents = TextDocuments::default();
     documents.record_end = config.documents.map(|options| vec![options.end]);
@@ -212,10 +299,7 @@ fn tokenize(
     let done = tokenize_input(tokenizer, input, &documents, vocab, &mut show);
     progress.finish();
     match done {
-        Ok((file, encoded)) => {
-            describe_records(&name, &encoded, tokenizer);
-            Ok(file)
-        }
+        Ok(done) => Ok(done),
         Err(TokenizeError::File(problem)) => Err(DataError::File(problem).into()),
         Err(TokenizeError::Read { name, source }) => {
             Err(DataError::Io { path: name.into(), source }.into())
@@ -224,16 +308,22 @@ fn tokenize(
     }
 }
 
-/// Prints how the documents of a file of records are separated.
-fn describe_records(name: &str, encoded: &Encoded, tokenizer: &Tokenizer) {
-    let Some(end) = &encoded.record_end else { return };
+/// Prints how the documents of files of records are separated.
+fn describe_records(files: &[(String, Encoded)], is_single: bool, tokenizer: &Tokenizer) {
+    let Some((name, end)) =
+        files.iter().find_map(|(name, encoded)| Some((name, encoded.record_end.as_ref()?)))
+    else {
+        return;
+    };
     let ids: Vec<String> = end.iter().map(ToString::to_string).collect();
     let after = match &end[..] {
         [] => "nothing".to_owned(),
         end => format!("token {} ({:?})", ids.join(" "), tokenizer.decode(end)),
     };
-    let documents = with_commas(encoded.documents);
-    print_line(&format!("{documents} documents of {name}, with {after} after each"));
+    let documents = files.iter().map(|(_, encoded)| encoded.documents).sum::<u64>();
+    let of = if is_single { name.clone() } else { format!("{} files", files.len()) };
+    let noun = if documents == 1 { "document" } else { "documents" };
+    print_line(&format!("{} {noun} of {of}, with {after} after each", with_commas(documents)));
 }
 
 /// Returns the project's own book, the text of a run without `--data`. It is plain prose, so a minute of training has a

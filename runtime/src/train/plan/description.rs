@@ -1,6 +1,6 @@
 //! The plan in words, for the first lines of a run.
 
-use crate::data::PackingWaste;
+use crate::data::{Dataset, PackingWaste, SourceSize};
 use crate::mesh::AxisOrder;
 use crate::train::config::{Config, ModelSource};
 use crate::train::console::with_commas;
@@ -27,7 +27,7 @@ impl Plan {
         let pipeline = pipeline.unwrap_or_default();
         format!(
             "{source}: {} parameters, {} layers of width {}, {} query and {} key-value heads, vocabulary {}\n\
-             {}; {} sequences of {} tokens a step, from the {} tokens of {}{tokenizer}",
+             {}; {} sequences of {} tokens a step, from {}{tokenizer}",
             with_commas(self.parameters as u64),
             outline.layers,
             outline.hidden,
@@ -37,12 +37,32 @@ impl Plan {
             format_args!("{} with {}", describe_mesh(config), self.machine.describe()),
             config.batch,
             config.seq,
-            with_commas(dataset.file().len() as u64),
-            dataset.file().name(),
+            describe_data(dataset),
         ) + &describe_packing(dataset.packing_waste())
             + &validation.unwrap_or_default()
             + &pipeline
     }
+}
+
+/// Describes the sources: `the 5,000 tokens of web.bin`, `the 9,000 tokens of 3 files of web/`, `a mixture of 70.00 % web
+/// (5,000 tokens) and 30.00 % code (3,000 tokens)`.
+fn describe_data(dataset: &Dataset) -> String {
+    let tokens = |tokens: usize| with_commas(tokens as u64);
+    let sources: Vec<_> = dataset.sources().collect();
+    if let [source] = &sources[..] {
+        let files = match source.files {
+            1 => String::new(),
+            files => format!("{} files of ", with_commas(files as u64)),
+        };
+        return format!("the {} tokens of {files}{}", tokens(source.tokens), source.name);
+    }
+    let describe = |source: &SourceSize<'_>| {
+        let (share, name) = (100.0 * source.share, source.name);
+        format!("{share:.2} % {name} ({} tokens)", tokens(source.tokens))
+    };
+    let (last, rest) = sources.split_last().expect("a dataset has a source");
+    let rest: Vec<String> = rest.iter().map(describe).collect();
+    format!("a mixture of {} and {}", rest.join(", "), describe(last))
 }
 
 /// Describes packed rows and their waste, on a line of its own.

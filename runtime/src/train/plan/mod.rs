@@ -1,6 +1,7 @@
 //! The plan of a run: settings are checked against files, model and mesh before any rank starts.
 
 mod checks;
+mod data_list;
 mod dataset;
 mod declaration;
 mod description;
@@ -31,6 +32,7 @@ use super::machine::Machine;
 use super::{Error, Family, LanguageModel, Outline, Result};
 
 use checks::{check_batch, check_context, check_threads};
+use data_list::DataList;
 use model_plan::{ModelPlan, hf_tensors};
 
 pub use checks::{check_auto_ranks, check_documents_are_used};
@@ -102,12 +104,16 @@ impl Plan {
             print_line(&format!("warning: {warning}"));
         }
         let vocab = outline.vocab;
-        let (file, tokenizer) = dataset::open_dataset(&config, config.data.as_deref(), vocab)?;
+        let list = config.data.as_deref().map(|list| DataList::read("--data", list)).transpose()?;
+        let (sources, tokenizer) = dataset::open_sources(&config, ("--data", list), vocab)?;
         if let Some(warning) = dataset::warn_of_tokenizer(&config, tokenizer.as_ref()) {
             print_line(&format!("warning: {warning}"));
         }
-        let (file, mut validation) = Validation::open(&config, file, (tokenizer.as_ref(), vocab))?;
-        let dataset = dataset::sample(file, &config)?.holding_out(config.eval_fraction);
+        let (sources, mut validation) =
+            Validation::open(&config, sources, (tokenizer.as_ref(), vocab))?;
+        let dataset = dataset::sample(sources, &config)?
+            .holding_out(config.eval_fraction)
+            .beginning_at(resume::first_step_of_data(&config, resume.as_ref()));
         let architecture = family.to_json();
         if let Some(warning) = family.extend_positions(config.seq) {
             print_line(&format!("warning: --seq: {warning}"));

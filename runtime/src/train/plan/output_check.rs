@@ -10,6 +10,7 @@ use crate::pipeline::StageCut;
 use crate::train::config::{Config, ModelSource, ScheduleSource};
 use crate::train::{Error, Result};
 
+use super::data_list::DataList;
 use super::dataset::own_text;
 
 /// An input and the output that may replace it, as it is read before: the weights of a model that is trained further.
@@ -66,7 +67,15 @@ impl<'a> NamedPath<'a> {
 /// under which the run itself writes to a folder.
 pub fn check_outputs(config: &Config, checkpoint: Option<&Path>) -> Result<()> {
     let own_text = if config.data.is_none() { own_text() } else { Vec::new() };
-    let inputs = inputs(config, checkpoint, &own_text);
+    let validation = config.validation.as_ref().and_then(|own| own.data.as_deref());
+    let of_flag =
+        |flag, list: Option<&Path>| list.map(|list| DataList::read(flag, list)).transpose();
+    let data = [
+        ("--data", of_flag("--data", config.data.as_deref())?),
+        ("--eval-data", of_flag("--eval-data", validation)?),
+    ];
+    let inputs: Vec<_> =
+        inputs(config, checkpoint, &own_text).into_iter().chain(data_inputs(&data)).collect();
     let mut earlier: Vec<NamedPath<'_>> = streams().collect();
     for output in outputs(config) {
         // A file where a folder is needed is refused when the folder is created.
@@ -159,8 +168,6 @@ fn inputs<'a>(
     };
     let files = [
         ("--config", config.config_file.as_deref()),
-        ("--data", config.data.as_deref()),
-        ("--eval-data", config.validation.as_ref().and_then(|own| own.data.as_deref())),
         ("--tokenizer", config.tokenizer.as_deref()),
         ("--schedule", schedule),
         ("--stages", stages),
@@ -173,6 +180,19 @@ fn inputs<'a>(
         .chain(named(NamedPath::folder, [("--init-from", model), ("--resume", checkpoint)]))
         .chain(own_text)
         .collect()
+}
+
+/// Returns the files of data, and the folders and the file of a mixture that name them.
+fn data_inputs<'a>(
+    lists: &'a [(&'static str, Option<DataList>)],
+) -> impl Iterator<Item = NamedPath<'a>> {
+    let lists = lists.iter().filter_map(|(flag, list)| Some((*flag, list.as_ref()?)));
+    lists.flat_map(|(flag, list)| {
+        let of_path = move |path: &'a Path| {
+            if path.is_dir() { NamedPath::folder(flag, path) } else { NamedPath::file(flag, path) }
+        };
+        list.containers.iter().map(PathBuf::as_path).chain(list.files()).map(of_path)
+    })
 }
 
 /// Returns the files to which the streams of the process are redirected. A second file handle would write over their

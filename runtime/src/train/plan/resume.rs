@@ -62,6 +62,14 @@ fn open_checkpoint<C: HfConfig>(path: &Path, is_auto: bool) -> Result<Option<Che
     }
 }
 
+/// Returns the step whose batch begins with the first row of the data.
+pub fn first_step_of_data(config: &Config, resume: Option<&Checkpoint>) -> u64 {
+    resume.map_or(0, |checkpoint| {
+        let state = &checkpoint.manifest().state;
+        if config.new_data { state.step } else { state.data.first_step }
+    })
+}
+
 /// Checks a checkpoint to resume from against the settings, the data, and the `architecture` and parameters of the
 /// model.
 pub fn check_checkpoint(
@@ -77,7 +85,20 @@ pub fn check_checkpoint(
     let state = &checkpoint.manifest().state;
     let position = DataPosition::after(state.step, dataset);
     let differences = Differences::new(state, config, architecture);
-    differences.check_samples(state.data.other_data(&position))?;
+    if config.new_data {
+        let changed = differences.changed_samples();
+        let changed =
+            if changed.is_empty() { String::new() } else { format!("; {}", changed.join("; ")) };
+        print_line(&format!(
+            "--new-data: step {} begins with the first row of {}{changed}. The parameters, the state of the optimizer, \
+             and the learning rate go on from {}",
+            state.step + 1,
+            dataset.name(),
+            checkpoint.folder().display()
+        ));
+    } else {
+        differences.check_samples(state.data.other_data(&position))?;
+    }
     // It names what differs; tensors only show it.
     check_architecture(checkpoint, config, architecture)?;
     let has_average = state_kinds_in(checkpoint).contains(Ema::KIND);

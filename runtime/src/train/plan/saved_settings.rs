@@ -125,15 +125,21 @@ impl<'a> Differences<'a> {
     /// # Errors
     /// [`DataError::OtherPosition`] lists every difference.
     pub fn check_samples(&self, other_data: Option<String>) -> Result<()> {
-        let settings = self.treated(Change::Refuse).map(|difference| {
-            let [saved, now] = difference.texts();
-            format!("--{}: {now}, but {saved} was saved", difference.flag.name)
-        });
-        let differences: Vec<String> = other_data.into_iter().chain(settings).collect();
+        let differences: Vec<String> =
+            other_data.into_iter().chain(self.changed_samples()).collect();
         if differences.is_empty() {
             return Ok(());
         }
         Err(DataError::OtherPosition { differences }.into())
+    }
+
+    /// Describes the settings of samples that differ.
+    pub fn changed_samples(&self) -> Vec<String> {
+        let describe = |difference: &Difference| {
+            let [saved, now] = difference.texts();
+            format!("--{}: {now}, but {saved} was saved", difference.flag.name)
+        };
+        self.treated(Change::Refuse).map(describe).collect()
     }
 
     /// Describes the settings that the run may change, and has changed.

@@ -4,12 +4,13 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::checkpoint::{Checkpoint, EvaluationRecord};
-use crate::data::{Batch, DataError, DataPosition, Dataset, TokenFile, Tokenizer};
+use crate::data::{Batch, DataError, DataPosition, DataSource, Dataset, TokenFile, Tokenizer};
 use crate::train::config::{Config, ValidationConfig};
 use crate::train::console::{print_line, with_commas};
 use crate::train::{Error, Result};
 
-use super::dataset::open_dataset;
+use super::data_list::DataList;
+use super::dataset::open_sources;
 
 /// The rows that the run evaluates, the same each time.
 pub struct Validation {
@@ -32,43 +33,42 @@ enum TextBytes {
 }
 
 impl Validation {
-    /// Opens the data of `--eval-data`, or takes that of `--eval-fraction` from the end of `file`. Returns the tokens
-    /// to train on, too. `tokenizer` decodes the ids of `file`, and `vocab` is the vocabulary of the model.
+    /// Opens the data of `--eval-data`, or takes that of `--eval-fraction` from the end of each source. Returns the
+    /// sources to train on, too. `tokenizer` decodes their ids, and `vocab` is the vocabulary of the model.
     ///
     /// # Errors
     /// Data that cannot be read, of another tokenizer, or too short.
     pub fn open(
         config: &Config,
-        file: TokenFile,
+        sources: Vec<DataSource>,
         (tokenizer, vocab): (Option<&Tokenizer>, usize),
-    ) -> Result<(TokenFile, Option<Validation>)> {
-        let (file, held_out) = match config.eval_fraction {
+    ) -> Result<(Vec<DataSource>, Option<Validation>)> {
+        let (sources, held_out) = match config.eval_fraction {
             Some(fraction) => {
-                let [file, held_out] = hold_out(config, file, fraction)?;
-                (file, Some(held_out))
+                let (sources, held_out) = hold_out(config, sources, fraction)?;
+                (sources, Some(held_out))
             }
-            None => (file, None),
+            None => (sources, None),
         };
-        let Some(settings) = &config.validation else { return Ok((file, None)) };
+        let Some(settings) = &config.validation else { return Ok((sources, None)) };
         let flag = if held_out.is_some() { "--eval-fraction" } else { "--eval-data" };
         let data = match (held_out, &settings.data) {
-            (None, Some(path)) => {
-                let opened = open_dataset(config, Some(path), vocab);
-                let (data, _) = opened.map_err(Error::of_validation(flag))?;
-                check_tokenizers(&file, &data, tokenizer)?;
-                warn_of_training_data(config, path);
+            (None, Some(text)) => {
+                let data = open_data(config, text, vocab)?;
+                check_tokenizers(&sources[0].files[0], &data.files[0], tokenizer)?;
+                warn_of_training_data(&sources, &data);
                 data
             }
             (held_out, _) => held_out.expect("the rules have checked that validation has data"),
         };
         let validation = Validation::of_data(config, (flag, settings), data, tokenizer);
-        Ok((file, Some(validation.map_err(Error::of_validation(flag))?)))
+        Ok((sources, Some(validation.map_err(Error::of_validation(flag))?)))
     }
 
     fn of_data(
         config: &Config,
         (flag, settings): (&'static str, &ValidationConfig),
-        data: TokenFile,
+        data: DataSource,
         tokenizer: Option<&Tokenizer>,
     ) -> std::result::Result<Validation, DataError> {
         let dataset = Dataset::for_evaluation(data, config.seq, config.batch, config.documents)?;
@@ -123,37 +123,92 @@ impl Validation {
         let (every, all) = (settings.every, dataset.batches());
         let every = if every == 1 { "step".to_owned() } else { format!("{every} steps") };
         let some = if *batches < all { format!("{batches} of ") } else { String::new() };
-        let (file, last) = (dataset.file(), if settings.data.is_none() { "last " } else { "" });
+        let last = if settings.data.is_none() { "last " } else { "" };
         format!(
             "\nvalidation every {every}: {some}{} of the {last}{} tokens of {}",
             if all == 1 { "1 batch".to_owned() } else { format!("{} batches", with_commas(all)) },
-            with_commas(file.len() as u64),
-            file.name()
+            with_commas(dataset.tokens() as u64),
+            dataset.name()
         )
     }
 }
 
-/// Splits the tokens of a run into those that are trained on and the last ones, of `--eval-fraction`. Documents stay
-/// whole.
-fn hold_out(config: &Config, file: TokenFile, fraction: f64) -> Result<[TokenFile; 2]> {
-    let tokens = file.len();
+/// Opens the data of `--eval-data`.
+fn open_data(config: &Config, text: &Path, vocab: usize) -> Result<DataSource> {
+    let flag = "--eval-data";
+    let list = DataList::read(flag, text)?;
+    if list.is_mixture {
+        return Err(Error::Input(format!(
+            "{flag}: the sources of {} have weights, but an evaluation reads each target once; name the files without \
+             weights",
+            text.display()
+        )));
+    }
+    let opened = open_sources(config, (flag, Some(list)), vocab);
+    let (mut sources, _) = opened.map_err(Error::of_validation(flag))?;
+    Ok(sources.swap_remove(0))
+}
+
+/// Splits the tokens of each source into those that are trained on and the last ones, of `--eval-fraction`, which are
+/// returned as one source. Documents stay whole.
+fn hold_out(
+    config: &Config,
+    sources: Vec<DataSource>,
+    fraction: f64,
+) -> Result<(Vec<DataSource>, DataSource)> {
+    let name = sources.iter().map(|source| &*source.name).collect::<Vec<_>>().join(", ");
+    let (mut trained, mut held_out) = (Vec::new(), Vec::new());
+    for source in sources {
+        let (source, files) = hold_out_of_source(config, source, fraction)?;
+        trained.push(source);
+        held_out.extend(files);
+    }
+    let held_out = DataSource { name, weight: 1.0, order: None, files: held_out };
+    Ok((trained, held_out))
+}
+
+/// Splits the files of a source: whole files, and the one in which the border is.
+fn hold_out_of_source(
+    config: &Config,
+    source: DataSource,
+    fraction: f64,
+) -> Result<(DataSource, Vec<TokenFile>)> {
+    let tokens = source.tokens();
     let held_out = ((tokens as f64 * fraction).round() as usize).max(1);
-    let mut at = tokens.saturating_sub(held_out);
-    if let Some(documents) = config.documents {
-        at = documents.first_start(&file, at)?.unwrap_or(tokens);
+    let mut left = tokens.saturating_sub(held_out);
+    let DataSource { name, files, .. } = source;
+    let (mut trained, mut last) = (Vec::new(), Vec::new());
+    for file in files {
+        let len = file.len();
+        let mut at = left.min(len);
+        if let (Some(documents), true) = (config.documents, 0 < at && at < len) {
+            at = documents.first_start(&file, at)?.unwrap_or(len);
+        }
+        left -= left.min(len);
+        match at {
+            0 => last.push(file),
+            at if at < len => {
+                let [before, after] = file.split_at(at);
+                trained.push(before);
+                last.push(after);
+            }
+            _ => trained.push(file),
+        }
     }
     let packs = config.documents.is_some_and(|documents| documents.packs);
     let (least, advice) = if packs { (2, "") } else { (config.seq + 1, " or a shorter --seq") };
-    if at >= least && tokens - at >= least {
-        return Ok(file.split_at(at));
+    let suffices = |files: &[TokenFile]| files.iter().any(|file| file.len() >= least);
+    if suffices(&trained) && suffices(&last) {
+        return Ok((DataSource { files: trained, name, ..source }, last));
     }
-    let [trained, held_out] = [at, tokens - at].map(|tokens| with_commas(tokens as u64));
+    let count =
+        |files: &[TokenFile]| with_commas(files.iter().map(TokenFile::len).sum::<usize>() as u64);
+    let [trained, held_out] = [&trained, &last].map(|files| count(files));
     let whole = if config.documents.is_some() { ", in whole documents," } else { "" };
     Err(Error::Input(format!(
-        "--eval-fraction: {fraction} of the {} tokens of {}{whole} leaves {held_out} for validation and {trained} for \
-         training, and each needs {least}; use another fraction, more data{advice}",
+        "--eval-fraction: {fraction} of the {} tokens of {name}{whole} leaves {held_out} for validation and {trained} \
+         for training, and each needs {least}; use another fraction, more data{advice}",
         with_commas(tokens as u64),
-        file.name()
     )))
 }
 
@@ -185,13 +240,18 @@ fn check_tokenizers(
     }
 }
 
-fn warn_of_training_data(config: &Config, path: &Path) {
-    let real = |path: &Path| path.canonicalize().ok();
-    if config.data.as_deref().and_then(real).is_some_and(|data| real(path) == Some(data)) {
-        print_line(
-            "warning: --eval-data: it is also the file of --data, so the validation loss is that of rows which are \
+/// Warns of files that are trained on, too.
+fn warn_of_training_data(sources: &[DataSource], data: &DataSource) {
+    let real = |file: &TokenFile| Path::new(file.name()).canonicalize().ok();
+    let trained: Vec<_> =
+        sources.iter().flat_map(|source| &source.files).filter_map(real).collect();
+    let is_trained = |file: &&TokenFile| real(file).is_some_and(|path| trained.contains(&path));
+    if let Some(file) = data.files.iter().find(is_trained) {
+        print_line(&format!(
+            "warning: --eval-data: {} is also a file of --data, so the validation loss is that of rows which are \
              trained on; --eval-fraction 0.1 holds out its end",
-        );
+            file.name()
+        ));
     }
 }
 
@@ -201,7 +261,7 @@ fn decoded_bytes(
     batches: u64,
     tokenizer: &Tokenizer,
 ) -> std::result::Result<u64, DataError> {
-    let rows = 0..dataset.sampler().batch();
+    let rows = 0..dataset.batch();
     (0..batches)
         .map(|step| {
             let mut targets = dataset.rows(step, rows.clone())?.targets;

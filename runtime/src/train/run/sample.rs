@@ -15,11 +15,9 @@ pub fn sample_continuation<M: LanguageModel>(
     pipeline: Option<&Pipeline>,
     plan: &Plan,
 ) -> Result<(Vec<u32>, usize)> {
-    let (config, file) = (&plan.config, plan.dataset.file());
-    let prompt_len = PROMPT.min(config.seq).min(file.len());
-    let mut tokens = vec![0; prompt_len];
-    file.check_length()?;
-    file.read(0, &mut tokens)?;
+    let config = &plan.config;
+    let mut tokens = plan.dataset.first_tokens(PROMPT.min(config.seq))?;
+    let prompt_len = tokens.len();
     let continuation = Continuation::new(rank, (model, pipeline), config, &plan.sizes);
     for index in 0..config.sample_tokens {
         tokens.push(continuation.draw_next(&tokens, index as u64)?);

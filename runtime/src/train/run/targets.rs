@@ -62,7 +62,7 @@ impl<'a> TargetCount<'a> {
             return Ok(None);
         }
         let plan = self.plan;
-        let (steps, data) = (counted(self.steps, "step"), plan.dataset.file().name());
+        let (steps, data) = (counted(self.steps, "step"), plan.dataset.name());
         match plan.first_step() {
             0 => Err(Error::Input(format!(
                 "--data: all targets of {steps} of {data} are ignored, so nothing was learned; {ADVICE}"

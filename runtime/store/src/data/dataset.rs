@@ -5,27 +5,58 @@ use std::sync::OnceLock;
 
 use super::documents::RowParts;
 use super::fingerprint::Fingerprints;
+use super::mixture::BLOCK_ROWS;
+use super::position::SourceRecord;
+use super::source::{RowOptions, SourceRows};
 use super::{
-    Batch, DataError, DocumentOptions, Order, Packing, PackingWaste, SamplePosition, Sampler,
-    TokenFile,
+    Batch, DataError, DataSource, DocumentOptions, Mixture, Order, PackingWaste, SamplePosition,
+    Sampler, TokenFile,
 };
+
+/// Blocks of ids that are hashed to recognize the files of a source, if there are several.
+const HASHED_BLOCKS: usize = 512;
 
 /// Tokens and their order in training.
 #[derive(Debug)]
 pub struct Dataset {
-    file: TokenFile,
-    sampler: Sampler,
+    sources: Vec<Source>,
+    mixture: Mixture,
+    seq: usize,
+    batch: usize,
+    order: Order,
+    seed: u64,
     documents: Option<DocumentOptions>,
-    /// The rows, if they are packed with documents.
-    packing: Option<Packing>,
-    /// [`Packing::fingerprint`].
-    packing_fingerprint: Option<String>,
     /// True if each row is read once, as in an evaluation; otherwise the rows repeat, epoch by epoch.
     is_single_pass: bool,
+    /// See [`beginning_at`](Self::beginning_at).
+    first_step: u64,
     /// See [`held_out`](Self::held_out).
     held_out: Option<f64>,
     /// See [`fingerprints`](Self::fingerprints). Hashed once: every checkpoint holds them.
     fingerprints: OnceLock<Fingerprints>,
+    /// See [`records`](Self::records).
+    records: OnceLock<Option<Vec<SourceRecord>>>,
+}
+
+/// The rows of a source, and their order.
+#[derive(Debug)]
+struct Source {
+    name: String,
+    rows: SourceRows,
+    sampler: Sampler,
+}
+
+/// The size of a source.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct SourceSize<'a> {
+    /// The name.
+    pub name: &'a str,
+    /// The fraction of the rows of a run that come from it.
+    pub share: f64,
+    /// The tokens of its files.
+    pub tokens: usize,
+    /// The files.
+    pub files: usize,
 }
 
 impl Dataset {
@@ -40,26 +71,8 @@ impl Dataset {
         order: Order,
         seed: u64,
     ) -> Result<Dataset, DataError> {
-        match Sampler::new(file.len(), seq, batch, order, seed) {
-            Some(sampler) => Ok(Dataset::of_sampler(file, sampler)),
-            None => {
-                let (name, tokens) = (file.name().to_owned(), file.len());
-                Err(DataError::TooShort { name, tokens, seq })
-            }
-        }
-    }
-
-    fn of_sampler(file: TokenFile, sampler: Sampler) -> Dataset {
-        Dataset {
-            file,
-            sampler,
-            documents: None,
-            packing: None,
-            packing_fingerprint: None,
-            is_single_pass: false,
-            held_out: None,
-            fingerprints: OnceLock::new(),
-        }
+        let options = RowOptions { seq, documents: None, has_short_rows: false };
+        Dataset::with_options(vec![DataSource::of_file(file)], options, batch, (order, seed))
     }
 
     /// Creates a dataset of samples of `seq` tokens from a `file` of documents, `batch` of them per step. Samples
@@ -75,31 +88,49 @@ impl Dataset {
         seed: u64,
         options: DocumentOptions,
     ) -> Result<Dataset, DataError> {
-        options.check_file(&file)?;
-        if !options.packs {
-            let dataset = Dataset::new(file, seq, batch, order, seed)?;
-            return Ok(Dataset { documents: Some(options), ..dataset });
-        }
-        let packing = Packing::new(&file, &options, seq)?;
-        let sampler = Sampler::of_samples(packing.rows() as u64, seq, batch, order, seed);
-        let sampler = sampler.expect("a file with the end of a document has a row");
-        Ok(Dataset {
-            documents: Some(options),
-            packing_fingerprint: Some(packing.fingerprint()),
-            packing: Some(packing),
-            ..Dataset::of_sampler(file, sampler)
-        })
+        let options = RowOptions { seq, documents: Some(options), has_short_rows: false };
+        Dataset::with_options(vec![DataSource::of_file(file)], options, batch, (order, seed))
     }
 
-    /// Creates a dataset of an evaluation: its [batches](Self::batches) have each target of `file` exactly once, in
-    /// order, as rows of `seq` tokens, or packed if `documents` say so. All have `batch` rows. In the last row of a
-    /// file, and the last batch, what the file does not fill is token 0 with ignored targets.
+    /// Creates a dataset of samples of `seq` tokens from several sources, mixed by their [weights](Mixture), `batch` of
+    /// them per step. Each source repeats in epochs of its own.
     ///
     /// ```
-    /// use meshwright::data::{Batch, Dataset, TokenFile};
+    /// use meshwright::data::{DataSource, Dataset, Order, TokenFile};
+    ///
+    /// let source = |name: &str, weight, text: &str| {
+    ///     let file = TokenFile::from_text(text.repeat(100).into(), 256, name)?;
+    ///     Ok::<_, meshwright::data::DataError>(DataSource { weight, ..DataSource::of_file(file) })
+    /// };
+    /// let sources = vec![source("web", 0.75, "a")?, source("code", 0.25, "b")?];
+    /// let dataset = Dataset::of_sources(sources, 4, 2048, (Order::Shuffled, 0), None)?;
+    /// let batches = [0, 1].map(|step| dataset.rows(step, 0..2048).unwrap().tokens).concat();
+    /// assert_eq!(batches.iter().filter(|token| **token == u32::from(b'b')).count(), 4 * 1024);
+    /// # Ok::<_, meshwright::data::DataError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`of_documents`](Self::of_documents), of each source, and weights that cannot be mixed.
+    pub fn of_sources(
+        sources: Vec<DataSource>,
+        seq: usize,
+        batch: usize,
+        (order, seed): (Order, u64),
+        documents: Option<DocumentOptions>,
+    ) -> Result<Dataset, DataError> {
+        let options = RowOptions { seq, documents, has_short_rows: false };
+        Dataset::with_options(sources, options, batch, (order, seed))
+    }
+
+    /// Creates a dataset of an evaluation: its [batches](Self::batches) have each target of `source` exactly once, in
+    /// order, as rows of `seq` tokens, or packed if `documents` say so. All have `batch` rows. In the last row of a
+    /// file, and the last batch, what the files do not fill is token 0 with ignored targets.
+    ///
+    /// ```
+    /// use meshwright::data::{Batch, DataSource, Dataset, TokenFile};
     ///
     /// let file = TokenFile::from_text((0..12).collect(), 256, "numbers")?;
-    /// let dataset = Dataset::for_evaluation(file, 4, 2, None)?;
+    /// let dataset = Dataset::for_evaluation(DataSource::of_file(file), 4, 2, None)?;
     /// assert_eq!(dataset.batches(), 2);
     /// let last = dataset.rows(1, 0..2)?;
     /// const NONE: u32 = Batch::IGNORED;
@@ -110,32 +141,99 @@ impl Dataset {
     /// # Errors
     /// As [`new`](Self::new) and [`of_documents`](Self::of_documents).
     pub fn for_evaluation(
-        file: TokenFile,
+        source: DataSource,
         seq: usize,
         batch: usize,
         documents: Option<DocumentOptions>,
     ) -> Result<Dataset, DataError> {
-        let order = Order::Sequential;
-        let mut dataset = match documents {
-            Some(options) => Dataset::of_documents(file, seq, batch, order, 0, options)?,
-            None => Dataset::new(file, seq, batch, order, 0)?,
-        };
-        if dataset.packing.is_none() {
-            let samples = (dataset.file.len() - 1).div_ceil(seq) as u64;
-            let all = Sampler::of_samples(samples, seq, batch, order, 0);
-            dataset.sampler = all.expect("a file of a whole row has one");
+        let options = RowOptions { seq, documents, has_short_rows: true };
+        Dataset::with_options(vec![source], options, batch, (Order::Sequential, 0))
+    }
+
+    fn with_options(
+        sources: Vec<DataSource>,
+        options: RowOptions,
+        batch: usize,
+        (order, seed): (Order, u64),
+    ) -> Result<Dataset, DataError> {
+        let RowOptions { seq, documents, has_short_rows } = options;
+        let weights: Vec<(&str, f64)> =
+            sources.iter().map(|source| (&*source.name, source.weight)).collect();
+        let mixture = Mixture::new(&weights, seed)?;
+        let mut first_token = 0;
+        let mut own = Vec::with_capacity(sources.len());
+        for (index, source) in sources.into_iter().enumerate() {
+            let (name, order) = (source.name.clone(), source.order.unwrap_or(order));
+            let rows = SourceRows::new(source, first_token, &options)?;
+            first_token += rows.tokens();
+            // Sources of one length are shuffled differently.
+            let seed = seed.wrapping_add((index as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+            let sampler = Sampler::of_samples(rows.rows(), seq, batch, order, seed);
+            let sampler = sampler.expect("a source has a row");
+            own.push(Source { name, rows, sampler });
         }
-        Ok(Dataset { is_single_pass: true, ..dataset })
+        Ok(Dataset {
+            sources: own,
+            mixture,
+            seq,
+            batch,
+            order,
+            seed,
+            documents,
+            is_single_pass: has_short_rows,
+            first_step: 0,
+            held_out: None,
+            fingerprints: OnceLock::new(),
+            records: OnceLock::new(),
+        })
+    }
+
+    /// Returns the dataset as one whose first row is that of `step`: a run that goes on with new data begins with their
+    /// first row.
+    #[must_use]
+    pub fn beginning_at(self, step: u64) -> Dataset {
+        Dataset { first_step: step, ..self }
+    }
+
+    /// Returns the step whose batch begins with the first row.
+    pub fn first_step(&self) -> u64 {
+        self.first_step
     }
 
     /// Returns the epochs after `steps` steps: samples that were trained on, by the samples of the data.
     pub fn epochs_after(&self, steps: u64) -> f64 {
-        steps as f64 * self.sampler.batch() as f64 / self.sampler.samples() as f64
+        let samples: u64 = self.sources.iter().map(|source| source.rows.rows()).sum();
+        self.row_number(steps, 0) as f64 / samples as f64
+    }
+
+    /// Returns the epochs of each source after `steps` steps, with its name.
+    pub fn source_epochs_after(&self, steps: u64) -> impl Iterator<Item = (&str, f64)> {
+        let counts = self.mixture.counts_of(self.row_number(steps, 0));
+        let epochs = |source: &Source, count: u64| count as f64 / source.rows.rows() as f64;
+        let sources = self.sources.iter().zip(counts);
+        sources.map(move |(source, count)| (&*source.name, epochs(source, count)))
+    }
+
+    /// Returns the sizes of the sources.
+    pub fn sources(&self) -> impl ExactSizeIterator<Item = SourceSize<'_>> {
+        let sources = self.sources.iter().zip(self.mixture.counts());
+        sources.map(|(Source { name, rows, .. }, count)| SourceSize {
+            name,
+            share: *count as f64 / BLOCK_ROWS as f64,
+            tokens: rows.tokens(),
+            files: rows.files().len(),
+        })
+    }
+
+    /// Returns the index of the source of a row of the global batch of `step` (from 0).
+    pub fn source_of_row(&self, step: u64, row: usize) -> usize {
+        self.mixture.row_at(self.row_number(step, row)).source
     }
 
     /// Returns the number of batches with which each row is read once.
     pub fn batches(&self) -> u64 {
-        self.sampler.samples().div_ceil(self.sampler.batch() as u64)
+        let samples: u64 = self.sources.iter().map(|source| source.rows.rows()).sum();
+        samples.div_ceil(self.batch as u64)
     }
 
     /// Returns the dataset as one of data from whose end this fraction is held out for validation: a run that is
@@ -150,16 +248,40 @@ impl Dataset {
         self.held_out
     }
 
-    /// Hashes the data for [`DataPosition`](super::DataPosition), while the file is complete: a run that begins with it
-    /// can save its position if the file is cut off later.
+    /// Hashes the data for [`DataPosition`](super::DataPosition), while the files are complete: a run that begins with
+    /// them can save its position if one is cut off later.
     #[doc(hidden)]
     pub fn prepare_position(&self) {
-        self.fingerprints();
+        match self.only_file() {
+            Some(_) => drop(self.fingerprints()),
+            None => drop(self.records()),
+        }
     }
 
-    /// Returns the hashes of the data.
-    pub(super) fn fingerprints(&self) -> &Fingerprints {
-        self.fingerprints.get_or_init(|| Fingerprints::new(&self.file))
+    /// Returns the hashes of the data, if they are one file.
+    pub(super) fn fingerprints(&self) -> Option<&Fingerprints> {
+        let file = self.only_file()?;
+        Some(self.fingerprints.get_or_init(|| Fingerprints::new(file)))
+    }
+
+    /// Returns the records of the sources, if they are several, or one of several files.
+    pub(super) fn records(&self) -> Option<&[SourceRecord]> {
+        let records = || {
+            let rows = self.mixture.counts().iter();
+            let record = |(source, rows): (&Source, &u64)| {
+                let blocks = HASHED_BLOCKS / self.sources.len();
+                source.rows.record(&source.name, *rows, source.sampler.order(), blocks)
+            };
+            let is_several = self.only_file().is_none();
+            is_several.then(|| self.sources.iter().zip(rows).map(record).collect())
+        };
+        self.records.get_or_init(records).as_deref()
+    }
+
+    /// Returns the only file of the only source.
+    fn only_file(&self) -> Option<&TokenFile> {
+        let [source] = &self.sources[..] else { return None };
+        source.rows.files().next().filter(|_| source.rows.files().len() == 1)
     }
 
     /// The rows `rows` of the global batch of `step` (from 0).
@@ -180,8 +302,7 @@ impl Dataset {
         step: u64,
         micro_batches: &[Range<usize>],
     ) -> Result<Batch, DataError> {
-        self.file.check_length()?;
-        let seq = self.sampler.seq();
+        let seq = self.seq;
         let n_rows = micro_batches.iter().map(Range::len).sum::<usize>();
         let mut tokens = vec![0; n_rows * seq];
         let mut targets = vec![0; n_rows * seq];
@@ -189,71 +310,96 @@ impl Dataset {
         let mut places = Vec::with_capacity(n_rows);
         for (index, row) in micro_batches.iter().cloned().flatten().enumerate() {
             let elements = index * seq..(index + 1) * seq;
-            let (tokens, targets) = (&mut tokens[elements.clone()], &mut targets[elements.clone()]);
-            let (epoch, _) = self.sampler.sample_at(step, row);
-            if self.is_single_pass && epoch > 0 {
-                targets.fill(Batch::IGNORED);
-                places.push(self.sampler.place(step, row));
-                continue;
-            }
-            let place = match (&self.documents, &mut starts) {
-                (Some(documents), Some(starts)) => {
-                    let starts = &mut starts[elements];
-                    self.read_documents(step, row, documents, RowParts { tokens, targets, starts })
-                }
-                _ => self.read_row(step, row, tokens, targets),
+            let parts = RowParts {
+                tokens: &mut tokens[elements.clone()],
+                targets: &mut targets[elements.clone()],
+                starts: starts.as_mut().map_or(&mut [], |starts| &mut starts[elements]),
             };
-            places.push(place?);
+            places.push(self.read_row(step, row, parts)?);
         }
         let micro_batches = micro_batches.to_vec();
         Ok(Batch { tokens, targets, starts, rows: n_rows, places, micro_batches })
     }
 
-    /// Reads tokens and targets of a row of the global batch of `step`, which follow one another in the file, and
-    /// returns its position.
+    /// Reads a row of the global batch of `step`, and returns its position.
     fn read_row(
         &self,
         step: u64,
         row: usize,
-        tokens: &mut [u32],
-        targets: &mut [u32],
-    ) -> Result<SamplePosition, DataError> {
-        let place = self.sampler.place(step, row);
-        let held = tokens.len().min(self.file.len() - 1 - place.start);
-        self.file.read(place.start, &mut tokens[..held])?;
-        self.file.read(place.start + 1, &mut targets[..held])?;
-        targets[held..].fill(Batch::IGNORED);
-        Ok(place)
-    }
-
-    /// Reads tokens and targets of a row of documents, and the start of the document of each token; returns the
-    /// position of the row.
-    fn read_documents(
-        &self,
-        step: u64,
-        row: usize,
-        options: &DocumentOptions,
         parts: RowParts<'_>,
     ) -> Result<SamplePosition, DataError> {
-        if let Some(packing) = &self.packing {
-            let (epoch, sample) = self.sampler.sample_at(step, row);
-            packing.read_row(&self.file, sample as usize, options, parts)?;
-            return Ok(SamplePosition { epoch, start: packing.start(sample as usize) });
+        let (source, epoch, sample) = self.sample_at(step, row);
+        if self.is_single_pass && epoch > 0 {
+            parts.targets.fill(Batch::IGNORED);
+            return Ok(SamplePosition { epoch, start: self.seq * sample as usize });
         }
-        let mut parts = parts;
-        let place = self.read_row(step, row, parts.tokens, parts.targets)?;
-        options.separate(&self.file, place.start, &mut parts);
-        Ok(place)
+        let start = source.rows.read_row(sample, self.documents.as_ref(), parts)?;
+        Ok(SamplePosition { epoch, start })
     }
 
-    /// The tokens.
-    pub fn file(&self) -> &TokenFile {
-        &self.file
+    /// Returns the source of a row of the global batch of `step`, its epoch, and its row there.
+    fn sample_at(&self, step: u64, row: usize) -> (&Source, u64, u64) {
+        let mixed = self.mixture.row_at(self.row_number(step, row));
+        let source = &self.sources[mixed.source];
+        let (epoch, sample) = source.sampler.sample_of(mixed.row);
+        (source, epoch, sample)
     }
 
-    /// The order.
-    pub fn sampler(&self) -> &Sampler {
-        &self.sampler
+    /// Returns the number of a row of the global batch of `step` among all rows since the first one.
+    fn row_number(&self, step: u64, row: usize) -> u64 {
+        step.saturating_sub(self.first_step).saturating_mul(self.batch as u64) + row as u64
+    }
+
+    /// Copies the first tokens of the data.
+    ///
+    /// # Errors
+    /// As [`rows`](Self::rows).
+    pub fn first_tokens(&self, at_most: usize) -> Result<Vec<u32>, DataError> {
+        let file = self.first_file();
+        let mut tokens = vec![0; at_most.min(file.len())];
+        file.check_length()?;
+        file.read(0, &mut tokens)?;
+        Ok(tokens)
+    }
+
+    /// Returns the number of tokens of all sources.
+    pub fn tokens(&self) -> usize {
+        self.sources.iter().map(|source| source.rows.tokens()).sum()
+    }
+
+    /// Returns the names of the sources, for messages.
+    pub fn name(&self) -> String {
+        self.sources().map(|source| source.name).collect::<Vec<_>>().join(", ")
+    }
+
+    /// Returns the files that are too short for a row, and are not read.
+    pub fn files_without_rows(&self) -> impl Iterator<Item = &TokenFile> {
+        self.sources.iter().flat_map(|source| source.rows.files_without_rows())
+    }
+
+    /// Returns the first file of the first source.
+    pub(super) fn first_file(&self) -> &TokenFile {
+        self.sources[0].rows.files().next().expect("a source with a row has a file")
+    }
+
+    /// Returns the number of inputs of a sample.
+    pub fn seq(&self) -> usize {
+        self.seq
+    }
+
+    /// Returns the number of samples of a step, over all ranks.
+    pub fn batch(&self) -> usize {
+        self.batch
+    }
+
+    /// Returns the order of the samples.
+    pub fn order(&self) -> Order {
+        self.order
+    }
+
+    /// Returns the seed of a shuffled order.
+    pub fn seed(&self) -> u64 {
+        self.seed
     }
 
     /// Returns how rows are made of documents; `None` if each row is one document.
@@ -266,25 +412,29 @@ impl Dataset {
         self.documents.is_some_and(|options| options.packs || options.masks_borders)
     }
 
-    /// Returns the XXH3 of the lengths and the order of the documents that rows are packed with, in hexadecimal; `None`
-    /// if rows are not packed.
+    /// Returns the XXH3 of the lengths and the order of the documents that the rows of the only file are packed with,
+    /// in hexadecimal; `None` if rows are not packed.
     pub fn packing_fingerprint(&self) -> Option<&str> {
-        self.packing_fingerprint.as_deref()
+        self.only_file().and_then(|_| self.sources[0].rows.packing_of_first())
     }
 
     /// Returns the padding and the cut documents of all rows; `None` if rows are not packed.
     pub fn packing_waste(&self) -> Option<PackingWaste> {
-        self.packing.as_ref().map(Packing::waste)
+        self.sources
+            .iter()
+            .flat_map(|source| source.rows.packing_wastes())
+            .reduce(PackingWaste::add)
     }
 
     /// Returns the fraction of the tokens of the global batch of `step` that hold no document; `None` if rows are not
     /// packed.
     pub fn padding_of_step(&self, step: u64) -> Option<f64> {
-        let packing = self.packing.as_ref()?;
-        let (batch, seq) = (self.sampler.batch(), self.sampler.seq());
-        let padding_of = |row| packing.padding(self.sampler.sample_at(step, row).1 as usize);
-        let padding: usize = (0..batch).map(padding_of).sum();
-        Some(padding as f64 / (batch * seq) as f64)
+        let padding_of = |row| {
+            let (source, _, sample) = self.sample_at(step, row);
+            source.rows.padding(sample)
+        };
+        let padding: usize = (0..self.batch).map(padding_of).sum::<Option<usize>>()?;
+        Some(padding as f64 / (self.batch * self.seq) as f64)
     }
 }
 

@@ -43,6 +43,9 @@ pub enum DataError {
     /// The file has no data, or not in this form.
     #[error("--data: {0}")]
     File(FileProblem),
+    /// Sources that cannot be mixed.
+    #[error("--data: {0}")]
+    Mixture(String),
     /// Ids that can be read with either width.
     #[error(
         "--data: {name} can be read as u16 and as u32 ids; state the width by --token-dtype u16 or u32, or name it \

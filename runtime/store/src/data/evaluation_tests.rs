@@ -1,10 +1,10 @@
 //! Datasets of evaluations, which have each target once.
 
-use crate::data::{Batch, Dataset, DocumentOptions, TokenFile};
+use crate::data::{Batch, DataSource, Dataset, DocumentOptions, TokenFile};
 
 /// The targets that count in all batches, in order, and the tokens before them.
 fn evaluated(dataset: &Dataset) -> Vec<[u32; 2]> {
-    let batch = dataset.sampler().batch();
+    let batch = dataset.batch();
     let batches = (0..dataset.batches()).map(|step| dataset.rows(step, 0..batch).unwrap());
     let pairs = batches.flat_map(|batch| std::iter::zip(batch.tokens, batch.targets));
     pairs.filter(|(_, target)| *target != Batch::IGNORED).map(<[u32; 2]>::from).collect()
@@ -16,7 +16,8 @@ fn evaluations_have_each_target_once() {
         for batch in [1, 2, 3, 50] {
             let text: Vec<u8> = (0..len).collect();
             let file = TokenFile::from_text(text, 256, "numbers").unwrap();
-            let dataset = Dataset::for_evaluation(file, seq, batch, None).unwrap();
+            let dataset =
+                Dataset::for_evaluation(DataSource::of_file(file), seq, batch, None).unwrap();
             let expected: Vec<_> = (1..u32::from(len)).map(|next| [next - 1, next]).collect();
             assert_eq!(evaluated(&dataset), expected, "{len} in rows of {seq}, {batch} each");
             let rows = (usize::from(len) - 1).div_ceil(seq);
@@ -31,7 +32,8 @@ fn evaluations_have_each_target_once() {
         }
     }
     let file = TokenFile::from_text((0..7).collect(), 256, "numbers").unwrap();
-    let text = Dataset::for_evaluation(file, 7, 2, None).unwrap_err().to_string();
+    let text =
+        Dataset::for_evaluation(DataSource::of_file(file), 7, 2, None).unwrap_err().to_string();
     assert!(text.contains("numbers has 7 tokens") && text.contains("needs 8"), "{text}");
 }
 
@@ -43,7 +45,8 @@ fn evaluations_of_documents_have_each_target_once() {
         let end = u32::from(b'.');
         let options = DocumentOptions { end, packs, masks_borders };
         let file = TokenFile::from_text(text.clone(), 256, "words").unwrap();
-        let dataset = Dataset::for_evaluation(file, 8, 3, Some(options)).unwrap();
+        let dataset =
+            Dataset::for_evaluation(DataSource::of_file(file), 8, 3, Some(options)).unwrap();
         let mut found = evaluated(&dataset);
         found.sort_unstable();
         let within = text.windows(2).filter(|pair| pair[0] != b'.');

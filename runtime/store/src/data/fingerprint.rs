@@ -16,6 +16,9 @@ pub const BLOCK_BYTES: usize = 1 << 18;
 /// is recognized without being read.
 pub const MOST_BLOCKS: usize = 256;
 
+/// Length of a block of one of several files, in ids.
+const FILE_BLOCK: usize = 1 << 16;
+
 /// Hashes of data, in hexadecimal.
 #[derive(Debug)]
 pub struct Fingerprints {
@@ -37,7 +40,10 @@ impl Fingerprints {
         Fingerprints {
             start: text(xxh3_64(&bytes[..bytes.len().min(START_BYTES)])),
             blocks: text(hash_blocks(bytes)),
-            ids: [text(xxh3_64(bytemuck::cast_slice(&first_ids))), text(hash_id_blocks(file))],
+            ids: [
+                text(xxh3_64(bytemuck::cast_slice(&first_ids))),
+                text(hash_id_blocks(file, blocks_of(file.len()))),
+            ],
         }
     }
 }
@@ -49,10 +55,15 @@ pub fn hash_blocks(bytes: &[u8]) -> u64 {
     hash.digest()
 }
 
-/// Returns the XXH3 of [blocks](blocks_of) of ids.
-fn hash_id_blocks(file: &TokenFile) -> u64 {
+/// Returns the XXH3 of at most `most` blocks of the ids of one of several files, in hexadecimal.
+pub fn ids_fingerprint(file: &TokenFile, most: usize) -> String {
+    format!("{:016x}", hash_id_blocks(file, blocks_at(file.len(), FILE_BLOCK, most)))
+}
+
+/// Returns the XXH3 of blocks of ids.
+fn hash_id_blocks(file: &TokenFile, blocks: impl Iterator<Item = Range<usize>>) -> u64 {
     let (mut hash, mut ids) = (Xxh3::new(), Vec::new());
-    for block in blocks_of(file.len()) {
+    for block in blocks {
         ids.resize(block.len(), 0);
         file.decode(block.start, &mut ids);
         hash.update(bytemuck::cast_slice(&ids));
@@ -63,10 +74,15 @@ fn hash_id_blocks(file: &TokenFile) -> u64 {
 /// Returns blocks of `len` elements at equal distances, the last one at the end; all elements, if the blocks cover
 /// them.
 fn blocks_of(len: usize) -> impl Iterator<Item = Range<usize>> {
-    let blocks = MOST_BLOCKS.min(len.div_ceil(BLOCK_BYTES));
-    let last_start = len.saturating_sub(BLOCK_BYTES);
+    blocks_at(len, BLOCK_BYTES, MOST_BLOCKS)
+}
+
+/// Returns at most `most` blocks of `block_len` among `len` elements, at equal distances, the last one at the end.
+fn blocks_at(len: usize, block_len: usize, most: usize) -> impl Iterator<Item = Range<usize>> {
+    let blocks = most.min(len.div_ceil(block_len));
+    let last_start = len.saturating_sub(block_len);
     (0..blocks).map(move |block| {
         let start = (last_start as u128 * block as u128 / (blocks - 1).max(1) as u128) as usize;
-        start..len.min(start + BLOCK_BYTES)
+        start..len.min(start + block_len)
     })
 }

@@ -50,6 +50,17 @@ pub struct PackingWaste {
 }
 
 impl PackingWaste {
+    /// Adds the rows of another file.
+    pub(super) fn add(self, other: PackingWaste) -> PackingWaste {
+        PackingWaste {
+            documents: self.documents + other.documents,
+            cut: self.cut + other.cut,
+            rows: self.rows + other.rows,
+            padding: self.padding + other.padding,
+            tokens: self.tokens + other.tokens,
+        }
+    }
+
     /// Returns the fraction of tokens that hold no document.
     pub fn fraction(&self) -> f64 {
         self.padding as f64 / self.tokens.max(1) as f64

@@ -9,11 +9,11 @@ use super::{Dataset, DocumentOptions, Order, TokenizerRecord};
 pub struct DataPosition {
     /// Samples that were trained on.
     pub samples: u64,
-    /// The file, for the record; it may move.
+    /// The file, or the names of several sources, for the record; files may move.
     pub file: String,
     /// Length of the data.
     pub tokens: usize,
-    /// XXH3 of the data's first mebibyte, in hexadecimal.
+    /// XXH3 of the data's first mebibyte, in hexadecimal; empty for several files, which are recorded in `sources`.
     pub fingerprint: String,
     /// XXH3 of blocks of all of the data, in hexadecimal; `None` in checkpoints that were saved without it.
     #[serde(default)]
@@ -43,34 +43,79 @@ pub struct DataPosition {
     /// The fraction of the data that is held out for validation, `--eval-fraction`.
     #[serde(default, rename = "eval-fraction", skip_serializing_if = "Option::is_none")]
     pub held_out: Option<f64>,
+    /// The sources, if they are several, or one of several files.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sources: Option<Vec<SourceRecord>>,
+    /// The step that began with the first row of the data, if it is not the first one: `--new-data`.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub first_step: u64,
 }
+
+/// A source of a mixture, as checkpoints hold it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SourceRecord {
+    /// The name.
+    pub name: String,
+    /// Rows of the source in a block of 4,096 rows.
+    pub rows: u64,
+    /// The order of its samples.
+    pub order: Order,
+    /// The files.
+    pub files: Vec<FileRecord>,
+}
+
+/// A file of a source, as checkpoints hold it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileRecord {
+    /// The file, for the record; it may move.
+    pub file: String,
+    /// Length in tokens.
+    pub tokens: usize,
+    /// XXH3 of blocks of ids, in hexadecimal.
+    pub ids: String,
+    /// As [`DataPosition::packing`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub packing: Option<String>,
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
+/// The end of messages about other data.
+const ADVICE: &str = "use the data of the saved run, or begin with these by --new-data";
 
 impl DataPosition {
     /// The position in `dataset` after `steps` steps.
     pub fn after(steps: u64, dataset: &Dataset) -> DataPosition {
-        let (file, sampler) = (dataset.file(), dataset.sampler());
         let fingerprints = dataset.fingerprints();
+        let steps = steps.saturating_sub(dataset.first_step());
         DataPosition {
-            samples: steps.saturating_mul(sampler.batch() as u64),
-            file: file.name().to_owned(),
-            tokens: file.len(),
-            fingerprint: fingerprints.start.clone(),
-            blocks: Some(fingerprints.blocks.clone()),
-            ids: Some(fingerprints.ids.clone()),
-            tokenizer: file.tokenizer().cloned(),
-            seq: sampler.seq(),
-            batch: sampler.batch(),
-            order: sampler.order(),
-            seed: sampler.seed(),
+            samples: steps.saturating_mul(dataset.batch() as u64),
+            file: dataset.name(),
+            tokens: dataset.tokens(),
+            fingerprint: fingerprints.map(|own| own.start.clone()).unwrap_or_default(),
+            blocks: fingerprints.map(|own| own.blocks.clone()),
+            ids: fingerprints.map(|own| own.ids.clone()),
+            tokenizer: dataset.first_file().tokenizer().cloned(),
+            seq: dataset.seq(),
+            batch: dataset.batch(),
+            order: dataset.order(),
+            seed: dataset.seed(),
             documents: dataset.documents(),
             packing: dataset.packing_fingerprint().map(str::to_owned),
             held_out: dataset.held_out(),
+            sources: dataset.records().map(<[_]>::to_vec),
+            first_step: dataset.first_step(),
         }
     }
 
     /// Describes the data of `now`, if a run that was saved here would not continue with the same ones.
     pub fn other_data(&self, now: &DataPosition) -> Option<String> {
         let other_tokenizer = self.other_tokenizer(now);
+        if self.sources.is_some() || now.sources.is_some() {
+            return other_tokenizer.or_else(|| self.other_sources(now));
+        }
         // A text that another tokenizer reads is another one, even if these ids are the same.
         let of_ids = self.ids.is_some() && now.ids.is_some() && other_tokenizer.is_none();
         let hashes = |of: &'_ DataPosition| match &of.ids {
@@ -88,7 +133,7 @@ impl DataPosition {
         {
             return Some(format!(
                 "--data: the documents of {} begin at other positions than in the saved run, so its packed rows \
-                 differ; use the data of the saved run",
+                 differ; {ADVICE}",
                 self.file
             ));
         }
@@ -97,11 +142,28 @@ impl DataPosition {
         }
         Some(other_tokenizer.unwrap_or_else(|| {
             format!(
-                "--data: {} with {} tokens differs from the data of the checkpoint, {} with {} tokens; use the data of \
-                 the saved run",
+                "--data: {} with {} tokens differs from the data of the checkpoint, {} with {} tokens; {ADVICE}",
                 now.file, now.tokens, self.file, self.tokens
             )
         }))
+    }
+
+    /// Describes the first source of `now` that differs, if there is one.
+    fn other_sources(&self, now: &DataPosition) -> Option<String> {
+        let difference = match (&self.sources, &now.sources) {
+            (Some(saved), Some(now)) => first_difference(saved, now)?,
+            _ => {
+                let files = |of: &DataPosition| match &of.sources {
+                    Some(sources) => {
+                        sources.iter().map(|source| source.files.len()).sum::<usize>().to_string()
+                            + " files"
+                    }
+                    None => "one file".to_owned(),
+                };
+                format!("{} is {}, but {} was saved", now.file, files(now), files(self))
+            }
+        };
+        Some(format!("--data: {difference}; {ADVICE}"))
     }
 
     /// Describes the tokenizer of `now`, if it is another one: then the tokens of the same text differ.
@@ -115,6 +177,50 @@ impl DataPosition {
              tokenizer of the saved run",
             now.tokens, now.file, self.tokens, self.file
         ))
+    }
+}
+
+/// Describes the first difference between saved sources and those of now.
+fn first_difference(saved: &[SourceRecord], now: &[SourceRecord]) -> Option<String> {
+    let names =
+        |of: &[SourceRecord]| of.iter().map(|source| &*source.name).collect::<Vec<_>>().join(", ");
+    // A single source has the name of its files, which may move.
+    if saved.len() != now.len() || (saved.len() > 1 && names(saved) != names(now)) {
+        return Some(format!("the sources are {}, but {} were saved", names(now), names(saved)));
+    }
+    saved.iter().zip(now).find_map(|(saved, now)| saved.difference(now))
+}
+
+impl SourceRecord {
+    /// Describes the first difference to the source of now.
+    fn difference(&self, now: &SourceRecord) -> Option<String> {
+        let SourceRecord { name, rows, order, files } = now;
+        if *rows != self.rows {
+            return Some(format!(
+                "the weight of {name} is {rows} rows in 4,096, but {} were saved",
+                self.rows
+            ));
+        }
+        if *order != self.order {
+            return Some(format!("the order of {name} is {order}, but {} was saved", self.order));
+        }
+        if files.len() != self.files.len() {
+            return Some(format!(
+                "{name} is {} files, but {} were saved",
+                files.len(),
+                self.files.len()
+            ));
+        }
+        self.files.iter().zip(files).find_map(|(saved, now)| {
+            let is_same =
+                (saved.tokens, &saved.ids, &saved.packing) == (now.tokens, &now.ids, &now.packing);
+            (!is_same).then(|| {
+                format!(
+                    "{} with {} tokens differs from the file of the checkpoint, {} with {} tokens",
+                    now.file, now.tokens, saved.file, saved.tokens
+                )
+            })
+        })
     }
 }
 
@@ -138,6 +244,8 @@ impl DataPosition {
             documents: None,
             packing: None,
             held_out: None,
+            sources: None,
+            first_step: 0,
         }
     }
 }

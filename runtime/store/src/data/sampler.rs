@@ -82,8 +82,12 @@ impl Sampler {
     }
 
     /// The epoch of sample `index` of the global batch of `step`, and its number in the data.
-    pub(super) fn sample_at(&self, step: u64, index: usize) -> (u64, u64) {
-        let number = step * self.batch as u64 + index as u64;
+    fn sample_at(&self, step: u64, index: usize) -> (u64, u64) {
+        self.sample_of(step * self.batch as u64 + index as u64)
+    }
+
+    /// The epoch of sample `number` of the run, and its number in the data.
+    pub(super) fn sample_of(&self, number: u64) -> (u64, u64) {
         let (epoch, place) = (number / self.samples, number % self.samples);
         let sample = match self.order {
             Order::Sequential => place,

@@ -32,6 +32,8 @@ fn position(samples: u64) -> DataPosition {
         documents: None,
         packing: None,
         held_out: None,
+        sources: None,
+        first_step: 0,
     }
 }
 

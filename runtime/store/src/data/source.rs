@@ -1,0 +1,192 @@
+//! Sources of data, and their rows.
+
+use super::documents::RowParts;
+use super::fingerprint::ids_fingerprint;
+use super::position::{FileRecord, SourceRecord};
+use super::{Batch, DataError, DocumentOptions, Order, Packing, PackingWaste, TokenFile};
+
+/// A source of data: files whose rows follow one another, and their weight in a mixture.
+#[derive(Debug)]
+pub struct DataSource {
+    /// The name in metrics and messages.
+    pub name: String,
+    /// The weight among all sources, whose sum is any number.
+    pub weight: f64,
+    /// The order of its samples; `None` for that of the run.
+    pub order: Option<Order>,
+    /// The files, in order. No row crosses their borders.
+    pub files: Vec<TokenFile>,
+}
+
+impl DataSource {
+    /// Creates a source of one file, which has its name.
+    pub fn of_file(file: TokenFile) -> DataSource {
+        let name = file.name().to_owned();
+        DataSource { name, weight: 1.0, order: None, files: vec![file] }
+    }
+
+    /// Returns the number of tokens of all files.
+    pub fn tokens(&self) -> usize {
+        self.files.iter().map(TokenFile::len).sum()
+    }
+}
+
+/// The rows of a source.
+#[derive(Debug)]
+pub(super) struct SourceRows {
+    files: Vec<FileRows>,
+    rows: u64,
+}
+
+/// The rows of a file.
+#[derive(Debug)]
+struct FileRows {
+    tokens: TokenFile,
+    /// The rows, if they are packed with documents.
+    packing: Option<Packing>,
+    /// [`Packing::fingerprint`].
+    packing_fingerprint: Option<String>,
+    /// Rows of the files before this one.
+    first_row: u64,
+    /// Tokens of all data before this file.
+    first_token: usize,
+}
+
+/// How rows are made of tokens.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct RowOptions {
+    pub seq: usize,
+    pub documents: Option<DocumentOptions>,
+    /// Each target of a file is in a row: the last row of a file may be shorter than others. Otherwise the tokens after
+    /// the last whole row are in none.
+    pub has_short_rows: bool,
+}
+
+impl SourceRows {
+    /// Divides the files of a source into rows. `first_token` is the number of tokens of the sources before it.
+    ///
+    /// # Errors
+    /// A source without a row, and a file without the end of a document, if rows are made of documents.
+    pub fn new(
+        source: DataSource,
+        first_token: usize,
+        options: &RowOptions,
+    ) -> Result<SourceRows, DataError> {
+        let RowOptions { seq, documents, has_short_rows } = *options;
+        let DataSource { name, files, .. } = source;
+        let longest = files.iter().map(TokenFile::len).max().unwrap_or(0);
+        let (mut first_row, mut first_token) = (0, first_token);
+        let mut all = Vec::with_capacity(files.len());
+        for tokens in files {
+            documents.map_or(Ok(()), |documents| documents.check_file(&tokens))?;
+            let packs = documents.filter(|documents| documents.packs);
+            let packing = packs.map(|documents| Packing::new(&tokens, &documents, seq));
+            let packing = packing.transpose()?;
+            let targets = tokens.len() - 1;
+            let rows = match &packing {
+                Some(packing) => packing.rows(),
+                None if has_short_rows => targets.div_ceil(seq),
+                None => targets / seq,
+            };
+            let len = tokens.len();
+            let packing_fingerprint = packing.as_ref().map(Packing::fingerprint);
+            all.push(FileRows { tokens, packing, packing_fingerprint, first_row, first_token });
+            first_row += rows as u64;
+            first_token += len;
+        }
+        let has_row = first_row > 0 && (longest > seq || documents.is_some_and(|own| own.packs));
+        if !has_row {
+            return Err(DataError::TooShort { name, tokens: longest, seq });
+        }
+        Ok(SourceRows { files: all, rows: first_row })
+    }
+
+    /// Returns the number of rows.
+    pub fn rows(&self) -> u64 {
+        self.rows
+    }
+
+    /// Returns the tokens of all files.
+    pub fn tokens(&self) -> usize {
+        self.files.iter().map(|file| file.tokens.len()).sum()
+    }
+
+    /// Returns the files.
+    pub fn files(&self) -> impl ExactSizeIterator<Item = &TokenFile> {
+        self.files.iter().map(|file| &file.tokens)
+    }
+
+    /// Returns the files that are too short for a row.
+    pub fn files_without_rows(&self) -> impl Iterator<Item = &TokenFile> {
+        let ends = self.files.iter().skip(1).map(|file| file.first_row).chain([self.rows]);
+        let empty = self.files.iter().zip(ends).filter(|(file, end)| file.first_row == *end);
+        empty.map(|(file, _)| &file.tokens)
+    }
+
+    /// Returns the padding and the cut documents of each file; nothing, if rows are not packed.
+    pub fn packing_wastes(&self) -> impl Iterator<Item = PackingWaste> {
+        self.files.iter().filter_map(|file| Some(file.packing.as_ref()?.waste()))
+    }
+
+    /// Returns the fingerprint of the packed rows of the first file; `None` if rows are not packed.
+    pub fn packing_of_first(&self) -> Option<&str> {
+        self.files[0].packing_fingerprint.as_deref()
+    }
+
+    /// Returns the number of padding tokens of a row; `None` if rows are not packed.
+    pub fn padding(&self, row: u64) -> Option<usize> {
+        let (file, row) = self.file_of(row);
+        Some(file.packing.as_ref()?.padding(row))
+    }
+
+    /// Reads a row, and returns the index of its first token in all data.
+    ///
+    /// # Errors
+    /// A token beyond the vocabulary, and a file that has become shorter.
+    pub fn read_row(
+        &self,
+        row: u64,
+        documents: Option<&DocumentOptions>,
+        mut parts: RowParts<'_>,
+    ) -> Result<usize, DataError> {
+        let (file, row) = self.file_of(row);
+        file.tokens.check_length()?;
+        if let (Some(packing), Some(documents)) = (&file.packing, documents) {
+            packing.read_row(&file.tokens, row, documents, parts)?;
+            return Ok(file.first_token + packing.start(row));
+        }
+        let start = row * parts.tokens.len();
+        let held = parts.tokens.len().min(file.tokens.len() - 1 - start);
+        file.tokens.read(start, &mut parts.tokens[..held])?;
+        file.tokens.read(start + 1, &mut parts.targets[..held])?;
+        parts.targets[held..].fill(Batch::IGNORED);
+        if let Some(documents) = documents {
+            documents.separate(&file.tokens, start, &mut parts);
+        }
+        Ok(file.first_token + start)
+    }
+
+    /// Returns the record of the source for [`DataPosition`](super::DataPosition); `blocks` of its files are hashed.
+    pub fn record(
+        &self,
+        name: &str,
+        rows_of_block: u64,
+        order: Order,
+        blocks: usize,
+    ) -> SourceRecord {
+        let record = |file: &FileRows| FileRecord {
+            file: file.tokens.name().to_owned(),
+            tokens: file.tokens.len(),
+            ids: ids_fingerprint(&file.tokens, (blocks / self.files.len()).max(2)),
+            packing: file.packing_fingerprint.clone(),
+        };
+        let files = self.files.iter().map(record).collect();
+        SourceRecord { name: name.to_owned(), rows: rows_of_block, order, files }
+    }
+
+    /// Returns the file of a row, and the row in it.
+    fn file_of(&self, row: u64) -> (&FileRows, usize) {
+        let file = self.files.partition_point(|file| file.first_row <= row) - 1;
+        (&self.files[file], (row - self.files[file].first_row) as usize)
+    }
+}
