@@ -5,6 +5,7 @@
 mod documents;
 mod experts;
 mod known_bugs;
+mod mixture;
 mod optim;
 mod parity;
 mod preflight;

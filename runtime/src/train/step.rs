@@ -5,7 +5,7 @@ use crate::nn::Built;
 use crate::optim::{Ema, Optimizer, OptimizerError, ParamGroups};
 use crate::parity::Observed;
 use crate::pipeline::{ExecutorError, Pipeline};
-use crate::tensor::{Mean, ParamRef, Rank};
+use crate::tensor::{Mean, Metric, ParamRef, Rank};
 use meshwright_core::__internal as scope;
 use meshwright_store::__internal::TrainingState;
 
@@ -63,6 +63,8 @@ pub struct StepStats {
     pub seconds: f64,
     /// Times of the pipeline schedule on this rank, if the mesh has a `pp` axis.
     pub pipeline: Option<ScheduleTimes>,
+    /// This rank's shares of the losses of the rows of each micro-batch, if they are kept.
+    pub row_shares: Vec<Option<Vec<f64>>>,
 }
 
 /// Failure of a training step. Parameters are as before the step.
@@ -133,8 +135,9 @@ pub fn train_step<M: LanguageModel>(
     scope::end_span("optimizer", span);
 
     let seconds = input.start.elapsed().as_secs_f64();
+    let row_shares = losses.iter().map(Metric::row_shares).collect();
     let (loss, tokens) = (loss.value(), loss.count());
-    Ok(StepStats { loss, tokens, grad_norm, lr, seconds, pipeline: pipeline_times })
+    Ok(StepStats { loss, tokens, grad_norm, lr, seconds, pipeline: pipeline_times, row_shares })
 }
 
 /// Runs forward and backward of the micro-batches one after the other, each of them as a CUDA graph if possible.

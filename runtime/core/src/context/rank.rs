@@ -227,6 +227,11 @@ impl Rank {
         self.context.settings.reduce
     }
 
+    /// Returns true if cross-entropies keep the losses of rows.
+    pub(crate) fn keeps_row_losses(&self) -> bool {
+        self.context.settings.row_losses
+    }
+
     /// Returns the limit of logits that a fused head holds at the same time on a device.
     pub(crate) fn logits_limit(&self) -> Option<usize> {
         self.context.settings.logits_limit

@@ -28,6 +28,9 @@ pub struct Settings {
     pub keeps_last_units: bool,
     /// Steps in which the ranks check what no type can express; the same on every rank.
     pub checks: Checks,
+    /// True to keep the sum of the losses of each row of a batch, which cross-entropies compute beside their loss: the
+    /// trainer reports the loss of each source of its data. The same on every rank.
+    pub row_losses: bool,
 }
 
 /// Steps in which the ranks check what no type can express: that they train one model on one batch.
@@ -54,6 +57,7 @@ impl Settings {
             logits_limit: None,
             keeps_last_units: true,
             checks: Checks::EveryStep,
+            row_losses: false,
         }
     }
 }

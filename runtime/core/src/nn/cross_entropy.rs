@@ -9,7 +9,8 @@ use crate::layout::{
 };
 use crate::tensor::{
     AlwaysRecomputed, Count, Extent, InBackward, Loss, Operand, Operands, Operation,
-    OperationBackward, OperationForward, OperationInput, Rank, Targets, apply, check_sizes,
+    OperationBackward, OperationForward, OperationInput, Rank, RowLosses, Targets, apply,
+    check_sizes,
 };
 use meshwright_backend::ops::loss::{
     CrossEntropyArgs, CrossEntropyGradArgs, CrossEntropyLossArgs, ExpSumArgs, MaxExpSumArgs,
@@ -86,12 +87,14 @@ impl<V, Style> CrossEntropy<V, Style> {
         check_sizes(dims, ("logits", lead), ("their targets", targets.local_extents()));
         let axes = T::Shape::VOCAB_AXES;
         LogitRows { rank, axes, site: &self.site, vocab }.check_targets(targets);
+        let row_losses = RowLosses::of_targets(targets);
         let operation = CrossEntropyOperation {
             site: self.site.clone(),
             axes,
             vocab,
             ids: Arc::clone(targets.id_buffer()),
             counted: rank.records_operations().then(|| Arc::clone(targets.counted_targets())),
+            row_losses: row_losses.clone(),
         };
         let operands = Operands::<Count<1>, Count<0>> {
             rank,
@@ -100,7 +103,7 @@ impl<V, Style> CrossEntropy<V, Style> {
             params: [],
             extents: Vec::new(),
         };
-        Loss::new(apply(operation, operands), targets.target_count())
+        Loss::new(apply(operation, operands), targets.target_count()).with_rows(row_losses)
     }
 }
 
@@ -115,6 +118,8 @@ struct CrossEntropyOperation {
     ids: Arc<Buffer>,
     /// 0 for the rows whose target is ignored, else 1, for backward.
     counted: Option<Arc<Buffer>>,
+    /// The place for the losses of rows, if they are kept.
+    row_losses: Option<RowLosses>,
 }
 
 impl Operation<Count<1>, Count<0>> for CrossEntropyOperation {
@@ -125,6 +130,7 @@ impl Operation<Count<1>, Count<0>> for CrossEntropyOperation {
         let rows = LogitRows { rank, axes: self.axes, site: &self.site, vocab: self.vocab };
         let mut stats = Stats::new(rank, self.ids.len());
         rows.fill_stats(&mut stats, 0, logits.compute().data.view(), self.ids.view());
+        stats.fill_row_losses(rank, self.row_losses.as_ref(), self.ids.view());
         (stats.loss(rank, self.ids.view()), stats)
     }
 
@@ -306,16 +312,36 @@ impl Stats {
     /// Returns the sum of the losses of all rows, as one element.
     pub(super) fn loss(&self, rank: &Rank, targets: View<'_>) -> Buffer {
         let mut sum = rank.alloc_statistics(1);
-        let [max, sum_exp, target_logit] =
-            [&self.max, &self.sum_exp, &self.target_logit].map(Buffer::view);
-        rank.backend().cross_entropy_loss(CrossEntropyLossArgs {
-            max,
-            sum_exp,
-            target_logit,
-            targets,
-            sum: sum.view_mut(),
-        });
+        self.sum_losses(rank, 0, targets, sum.view_mut());
         sum
+    }
+
+    /// Computes the sums of the losses over each row of the batch, if they are kept.
+    pub(super) fn fill_row_losses(
+        &self,
+        rank: &Rank,
+        row_losses: Option<&RowLosses>,
+        targets: View<'_>,
+    ) {
+        let Some(row_losses) = row_losses else { return };
+        row_losses.fill(|rows| {
+            let mut sums = rank.alloc_statistics(rows);
+            let len = targets.len() / rows;
+            for row in 0..rows {
+                let (first, sum) = (row * len, sums.view_mut().into_slice(row..row + 1));
+                self.sum_losses(rank, first, targets.slice(first..first + len), sum);
+            }
+            sums
+        });
+    }
+
+    /// Writes the sum of the losses of `targets`, of the rows from `first` on.
+    fn sum_losses(&self, rank: &Rank, first: usize, targets: View<'_>, sum: ViewMut<'_>) {
+        let rows = first..first + targets.len();
+        let [max, sum_exp, target_logit] = [&self.max, &self.sum_exp, &self.target_logit]
+            .map(|statistic| statistic.view().slice(rows.clone()));
+        let args = CrossEntropyLossArgs { max, sum_exp, target_logit, targets, sum };
+        rank.backend().cross_entropy_loss(args);
     }
 }
 

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use crate::layout::{AxisSet, Dims};
 use crate::tensor::{
-    AlwaysRecomputed, Count, Extent, InBackward, Operands, Operation, OperationBackward,
-    OperationForward, OperationInput, OperationParam, ParamRef, ParamUse, TapeGradients, Targets,
-    Value, apply,
+    AlwaysRecomputed, Count, Extent, InBackward, Loss, Operands, Operation, OperationBackward,
+    OperationForward, OperationInput, OperationParam, ParamRef, ParamUse, RowLosses, TapeGradients,
+    Targets, Value, apply,
 };
 use meshwright_backend::{Buffer, DType, Gemm, View, ViewMut};
 use meshwright_comm::Site;
@@ -15,7 +15,7 @@ use meshwright_comm::Site;
 use super::LogitChunks;
 use super::cross_entropy::{LogitRows, Stats};
 
-/// Returns the sum of the losses over the targets that are not ignored.
+/// Returns the mean of the losses over the targets that are not ignored.
 #[track_caller]
 pub(super) fn fused_loss<S: Dims>(
     x: &Value,
@@ -23,11 +23,12 @@ pub(super) fn fused_loss<S: Dims>(
     axes: AxisSet,
     vocab_axes: AxisSet,
     targets: &Targets<S>,
-) -> Value {
+) -> Loss<S> {
     let rank = x.rank();
     let vocab = weight.local_extents()[0];
     LogitRows { rank, axes: vocab_axes, site: weight.site(), vocab }.check_targets(targets);
     let in_backward = InBackward::Ignores;
+    let row_losses = RowLosses::of_targets(targets);
     let operation = HeadOperation {
         site: weight.site().clone(),
         vocab_axes,
@@ -35,6 +36,7 @@ pub(super) fn fused_loss<S: Dims>(
         hidden: x.extents()[x.extents().len() - 1].local,
         targets: Arc::clone(targets.id_buffer()),
         counted: Arc::clone(targets.counted_targets()),
+        row_losses: row_losses.clone(),
     };
     let operands = Operands::<Count<1>, Count<1>> {
         rank,
@@ -43,7 +45,7 @@ pub(super) fn fused_loss<S: Dims>(
         params: [OperationParam { param: weight, gradient_axes: axes, in_backward }],
         extents: Vec::new(),
     };
-    apply(operation, operands)
+    Loss::new(apply(operation, operands), targets.target_count()).with_rows(row_losses)
 }
 
 /// The sum of the losses of all tokens. Its forward computes the gradients too, if it is recorded.
@@ -59,6 +61,8 @@ struct HeadOperation {
     targets: Arc<Buffer>,
     /// 0 for the rows whose target is ignored, else 1.
     counted: Arc<Buffer>,
+    /// The place for the losses of rows, if they are kept.
+    row_losses: Option<RowLosses>,
 }
 
 impl Operation<Count<1>, Count<1>> for HeadOperation {
@@ -80,6 +84,7 @@ impl Operation<Count<1>, Count<1>> for HeadOperation {
             rows: LogitRows { rank, axes: self.vocab_axes, site: &self.site, vocab },
             targets: self.targets.view(),
             weights: self.counted.view(),
+            row_losses: self.row_losses.as_ref(),
             hidden,
         };
         // With a single chunk on a device, backward computes the weight's gradient in place from the logits' gradient.
@@ -122,6 +127,7 @@ struct FusedHead<'a> {
     targets: View<'a>,
     /// 0 for the rows whose target is ignored, else 1.
     weights: View<'a>,
+    row_losses: Option<&'a RowLosses>,
     hidden: usize,
 }
 
@@ -191,6 +197,7 @@ impl FusedHead<'_> {
         {
             dweight.view_mut().clear();
         }
+        stats.fill_row_losses(rank, self.row_losses, self.targets);
         (stats.loss(rank, self.targets), logits)
     }
 

@@ -110,8 +110,7 @@ impl<H, V, Style> LmHead<H, V, Style> {
             ("its targets", targets.local_extents()),
         );
         let (axes, vocab_axes) = (T::Shape::GRADIENT_AXES, T::Shape::VOCAB_AXES);
-        let sum = fused_loss(&x, &self.weight, axes, vocab_axes, targets);
-        Loss::new(sum, targets.target_count())
+        fused_loss(&x, &self.weight, axes, vocab_axes, targets)
     }
 
     /// Computes the logits `[.., V]` of `x` shaped `[.., H]`, with the vocabulary split like that of the head.

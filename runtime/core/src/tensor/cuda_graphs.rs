@@ -16,6 +16,7 @@ use meshwright_comm::CommStats;
 
 use super::captured_input::{CapturedInput, InputPass};
 use super::key_ranges::KeyBlocks;
+use super::row_losses::RowSums;
 use super::{Gradients, Metric, Tokens};
 
 /// CUDA graphs of a rank: they share its context, and the private memory pool.
@@ -43,6 +44,8 @@ pub(crate) type Captured<S, T> = (Vec<Metric<S>>, CapturedPass<S>, T);
 struct CapturedLoss {
     /// Address of its sum. `None` on a rank that does not compute it.
     sum: Option<GraphBuffer>,
+    /// Addresses of the sums of its rows, by term, and their numbers.
+    rows: Vec<(GraphBuffer, usize)>,
     /// Number of elements that it counts.
     count: u64,
 }
@@ -222,9 +225,14 @@ impl PassGraphs {
     fn losses_of<S: Dims>(&self, recorded: &CapturedPass<S>) -> Vec<Metric<S>> {
         let loss_of = |loss: &CapturedLoss| {
             let Some(place) = &loss.sum else { return Metric::without_contribution(&self.rank) };
-            let mut sum = self.rank.allocator().alloc(DType::F32, 1, Category::Activations);
-            place.copy_to(&mut sum);
-            Metric::of_buffer(&self.rank, Arc::new(sum), loss.count)
+            let copy = |place: &GraphBuffer, len| {
+                let mut copy = self.rank.allocator().alloc(DType::F32, len, Category::Activations);
+                place.copy_to(&mut copy);
+                copy
+            };
+            let rows = loss.rows.iter().map(|(place, len)| copy(place, *len)).collect();
+            let metric = Metric::of_buffer(&self.rank, Arc::new(copy(place, 1)), loss.count);
+            metric.with_rows(RowSums::of_buffers(rows))
         };
         recorded.losses.iter().map(loss_of).collect()
     }
@@ -239,7 +247,8 @@ impl CapturedLoss {
     /// Returns `None` if the host has computed the loss.
     fn new<S: Dims>(loss: &Metric<S>, recordings: &Arc<GraphPool>) -> Option<CapturedLoss> {
         let (sum, count) = (loss.graph_buffer(recordings), loss.count());
-        (sum.is_some() || count == 0).then_some(CapturedLoss { sum, count })
+        let rows = loss.rows().graph_buffers(recordings);
+        (sum.is_some() || count == 0).then_some(CapturedLoss { sum, rows, count })
     }
 }
 

@@ -11,6 +11,7 @@ use meshwright_mesh::__internal::local_len;
 
 use super::counting::{Counting, OfStep, Pooled};
 use super::reduce::{sum_of_elements, sum_over_targets};
+use super::row_losses::{RowLosses, RowSums};
 use super::terms::Terms;
 use super::{
     Accumulating, Gradients, HasValue, Mean, Metric, MicroBatchLoss, Objective, OnlyUnits, Operand,
@@ -26,12 +27,19 @@ pub struct Loss<S> {
     /// One element: the sum of this rank's penalties, such as auxiliary losses.
     penalty: Option<Value>,
     count: u64,
+    /// The losses of its rows, of each term, if they are kept.
+    rows: Vec<RowLosses>,
     shape: PhantomData<S>,
 }
 
 impl<S: Dims> Loss<S> {
     pub(crate) fn new(sum: Value, count: u64) -> Loss<S> {
-        Loss { sum, penalty: None, count, shape: PhantomData }
+        Loss { sum, penalty: None, count, rows: Vec::new(), shape: PhantomData }
+    }
+
+    /// Returns the loss with the losses of its rows, which its operation computes.
+    pub(crate) fn with_rows(self, rows: Option<RowLosses>) -> Loss<S> {
+        Loss { rows: rows.into_iter().collect(), ..self }
     }
 
     /// Creates the mean of `terms`: the sum over every element, divided by their number on all ranks.
@@ -77,7 +85,8 @@ impl<S: Dims> Loss<S> {
     /// Returns the loss as a metric without gradient. A device is not waited for before the metric is reduced.
     #[track_caller]
     pub fn metric(&self) -> Metric<S> {
-        Metric::of_buffer(self.sum.rank(), self.sum.compute().data, self.count)
+        let metric = Metric::of_buffer(self.sum.rank(), self.sum.compute().data, self.count);
+        metric.with_rows(RowSums::of_terms(&self.rows))
     }
 
     /// Never compiles: a loss has no value before its sum and count are reduced over the ranks.
@@ -214,7 +223,12 @@ impl<S: Dims> AddsToLoss<S> for Loss<S> {
             Some(penalty) => Some(sum_of_both(penalty, self.penalty.as_ref())),
             None => self.penalty,
         };
-        Loss { sum, penalty, count: left.count + self.count, shape: PhantomData }
+        // Those of one term would not be the losses of the sum.
+        let rows = match (left.rows, self.rows) {
+            (left, right) if left.is_empty() || right.is_empty() => Vec::new(),
+            (left, right) => [left, right].concat(),
+        };
+        Loss { sum, penalty, count: left.count + self.count, rows, shape: PhantomData }
     }
 }
 

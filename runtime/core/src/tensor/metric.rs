@@ -13,6 +13,7 @@ use meshwright_mesh::__internal::{local_len, shape_name};
 
 use super::never_applies::never_applies;
 use super::reduce::{sum_of_elements, sum_over_targets};
+use super::row_losses::RowSums;
 use super::{Operand, Targets, Tensor, Tokens};
 
 /// A mean over everything shaped `S`: sum and count of this rank, both still to be summed over the axes over which `S`
@@ -24,6 +25,8 @@ pub struct Metric<S> {
     count: u64,
     /// The axes over which sum and count are still to be summed.
     axes: AxisSet,
+    /// The sums of its rows, if they are kept.
+    rows: RowSums,
     shape: PhantomData<S>,
 }
 
@@ -86,7 +89,8 @@ impl<S: Dims> Metric<S> {
     }
 
     fn with_sum(rank: &Rank, sum: MetricSum, count: u64) -> Metric<S> {
-        Metric { rank: rank.clone(), sum, count, axes: S::VARIES, shape: PhantomData }
+        let rows = RowSums::none();
+        Metric { rank: rank.clone(), sum, count, axes: S::VARIES, rows, shape: PhantomData }
     }
 
     /// Creates a metric to which this rank contributes nothing.
@@ -109,6 +113,24 @@ impl<S: Dims> Metric<S> {
             None => Metric::of_known(rank, read_number(&sum), count),
             Some(_) => Metric::with_sum(rank, MetricSum::In(sum), count),
         }
+    }
+
+    /// Returns the metric with the sums of its rows.
+    pub(super) fn with_rows(self, rows: RowSums) -> Metric<S> {
+        Metric { rows, ..self }
+    }
+
+    /// The sums of its rows, if they are kept.
+    pub(super) fn rows(&self) -> &RowSums {
+        &self.rows
+    }
+
+    /// Returns this rank's shares of the sums of each row, which add up to the sum; `None` if they are not kept, or
+    /// this rank contributes nothing.
+    #[doc(hidden)]
+    pub fn row_shares(&self) -> Option<Vec<f64>> {
+        let rows = self.rows.read()?;
+        Some(rows.into_iter().map(|sum| self.rank.share_of(self.axes, sum)).collect())
     }
 
     /// Returns the address to which a captured CUDA graph writes the sum, if it is in device memory.

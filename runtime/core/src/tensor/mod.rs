@@ -26,6 +26,7 @@ mod operators;
 mod partial;
 mod random;
 mod reduce;
+mod row_losses;
 mod row_range;
 mod scalar;
 mod segment_data;
@@ -72,6 +73,7 @@ pub use crate::fsdp::{Init, ParamRef, Unit, UnitOwners, UnitSlice};
 pub use meshwright_mesh::Extent;
 
 pub(crate) use combine::add_param;
+pub(crate) use row_losses::RowLosses;
 
 pub(crate) use crate::autograd::tensor_parallel::{enter_region, leave_region};
 pub(crate) use crate::autograd::{

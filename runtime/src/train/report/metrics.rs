@@ -65,6 +65,10 @@ pub struct StepMetrics {
     /// `eval_loss` in bits for each byte of the text, if the tokenizer is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub eval_bits_per_byte: Option<f64>,
+    /// `loss.NAME` and `epoch.NAME` of each source of a mixture: the mean loss over its targets of the step, if it has
+    /// some, and the epochs of the source after the step.
+    #[serde(flatten)]
+    pub sources: BTreeMap<String, f64>,
 }
 
 /// A metrics file that cannot be used.
@@ -215,6 +219,7 @@ mod tests {
             eval_loss: None,
             eval_perplexity: None,
             eval_bits_per_byte: None,
+            sources: BTreeMap::new(),
         }
     }
 

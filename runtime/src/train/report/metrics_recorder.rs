@@ -1,5 +1,6 @@
 //! Metrics of a step, from the counters of all ranks.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
@@ -18,6 +19,7 @@ use super::flops::{measure_peak, model_flops_per_token};
 use super::metrics::{MetricsError, MetricsFile, StepMetrics};
 use super::observer::{StepObserver, StepReport};
 use super::peak::PeakFlops;
+use super::source_losses::SourceLosses;
 use super::usage::peak_bytes;
 
 /// Records the metrics of steps. Every rank has one, and rank 0 writes.
@@ -51,6 +53,17 @@ impl<'a> MetricsRecorder<'a> {
         }
     }
 
+    /// Returns the losses of the sources, from `sums` over all ranks, and their epochs after `step`.
+    fn metrics_of_sources(&self, step: u64, sums: &[f64]) -> BTreeMap<String, f64> {
+        let losses = SourceLosses::means_of_sums(sums);
+        let sources = self.dataset.source_epochs_after(step).zip(losses);
+        let metrics = sources.flat_map(|((name, epochs), loss)| {
+            let loss = loss.map(|loss| (format!("loss.{name}"), loss));
+            loss.into_iter().chain([(format!("epoch.{name}"), epochs)])
+        });
+        metrics.collect()
+    }
+
     /// Returns the peak that `mfu` refers to so far.
     pub fn peak(&self) -> PeakFlops {
         self.peak
@@ -61,14 +74,15 @@ impl StepObserver for MetricsRecorder<'_> {
     /// Writes the line of the step. Training goes on without metrics if that fails.
     fn end(&mut self, report: &StepReport<'_>) -> Result<()> {
         let StepReport { rank, usage, .. } = report;
-        let mut recomputed = [usage.flops[1] as f64];
-        rank.all_reduce_f64(AxisSet::ALL, &Site::new("--metrics"), &mut recomputed);
+        let mut sums = vec![usage.flops[1] as f64];
+        sums.extend(report.sources.iter().flat_map(SourceLosses::to_shares));
+        rank.all_reduce_f64(AxisSet::ALL, &Site::new("--metrics"), &mut sums);
         let peak_bytes = peak_bytes(rank)?;
         let has_stages = rank.degree(AxisId::Pp) > 1;
         let bubble = report.schedule.filter(|_| has_stages).map(|times| bubble(rank, times));
         let Some(file) = self.file.filter(|_| rank.index() == 0) else { return Ok(()) };
         let model = self.flops_per_token * report.tokens as f64;
-        let [mfu, hfu] = self.peak.utilization(model, recomputed[0], report.seconds);
+        let [mfu, hfu] = self.peak.utilization(model, sums[0], report.seconds);
         let line = StepMetrics {
             step: report.step,
             loss: report.loss,
@@ -91,6 +105,7 @@ impl StepObserver for MetricsRecorder<'_> {
             eval_loss: report.evaluation.map(|evaluation| evaluation.loss),
             eval_perplexity: report.evaluation.map(|evaluation| evaluation.perplexity()),
             eval_bits_per_byte: report.evaluation.and_then(|evaluation| evaluation.bits_per_byte),
+            sources: self.metrics_of_sources(report.step, &sums[1..]),
         };
         let written = file.lock().unwrap_or_else(PoisonError::into_inner).write_step(&line);
         if let Err(error) = written {

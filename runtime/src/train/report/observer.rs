@@ -5,6 +5,7 @@ use crate::train::Result;
 use crate::train::pipeline_step::ScheduleTimes;
 
 use super::evaluation::Evaluation;
+use super::source_losses::SourceLosses;
 use super::step_usage::StepUsage;
 
 /// Observes the steps of a run on one rank, for a report or a check: see [`Trainer::on_step`](crate::Trainer::on_step).
@@ -60,6 +61,8 @@ pub struct StepReport<'a> {
     pub evaluation: Option<Evaluation>,
     /// Times of the pipeline schedule, if the mesh has a `pp` axis.
     pub(in crate::train) schedule: Option<ScheduleTimes>,
+    /// The losses of the sources, if there are several.
+    pub(in crate::train) sources: Option<SourceLosses>,
     pub(in crate::train) usage: StepUsage,
 }
 

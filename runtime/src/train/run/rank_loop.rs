@@ -7,12 +7,12 @@ use crate::data::{MicroBatch, Prefetch};
 use crate::os::count_stoppable_step;
 use crate::parity::Observed;
 use crate::state_dict::import_hf;
-use crate::tensor::Rank;
+use crate::tensor::{Rank, Settings};
 use crate::train::console::print_line;
 use crate::train::cuda_graphs::CudaGraphs;
 use crate::train::micro_batch::{StepInput, data_rows};
 use crate::train::plan::{Plan, build_model};
-use crate::train::report::{AttentionBalance, StepObserver, StepReport, StepUsage};
+use crate::train::report::{AttentionBalance, SourceLosses, StepObserver, StepReport, StepUsage};
 use crate::train::step::{RankState, StepFailure, StepStats, train_step};
 use crate::train::{Error, LanguageModel, Result};
 use meshwright_store::__internal::{TrainingStateMut, load_checkpoint};
@@ -62,7 +62,9 @@ impl<'a, M: LanguageModel> RankLoop<'a, M> {
         let backend = plan.machine.backend(comms.rank())?;
         let comms = comms.expecting(plan.memory.groups().cloned());
         let comms = plan.machine.connect(comms, &*backend)?;
-        let rank = Rank::with_settings(comms, backend, plan.memory.settings(config));
+        let row_losses = config.metrics.is_some() && plan.dataset.sources().len() > 1;
+        let settings = Settings { row_losses, ..plan.memory.settings(config) };
+        let rank = Rank::with_settings(comms, backend, settings);
         let (built, mut pipeline) = build_model::<M>(&rank, &plan.sizes, plan.pipeline.as_ref())?;
         if let (Some(pipeline), Some(_)) = (&mut pipeline, &config.stage_times) {
             pipeline.measure_stages();
@@ -202,12 +204,13 @@ impl<'a, M: LanguageModel> RankLoop<'a, M> {
         let observed = self.observed.as_mut();
         let (trained, usage) =
             StepUsage::of(rank, || train_step(state, graphs, &config.optimizer, &input, observed));
-        let StepStats { loss, tokens, grad_norm, lr, seconds, pipeline } =
-            trained.map_err(|failure| match failure {
+        let StepStats { loss, tokens, grad_norm, lr, seconds, pipeline, row_shares } = trained
+            .map_err(|failure| match failure {
                 StepFailure::NonFinite(found) => self.stop_diverged(step, &found),
                 StepFailure::Pipeline(error) => Error::Pipeline(error),
             })?;
         let balance = self.balance.as_ref();
+        let data = (&*self.plan.dataset, step);
         Ok(StepReport {
             rank,
             step: step + 1,
@@ -220,6 +223,7 @@ impl<'a, M: LanguageModel> RankLoop<'a, M> {
             save_failed: self.failed_saves.take_unreported(),
             evaluation: None,
             schedule: pipeline,
+            sources: SourceLosses::of_step(rank, data, &micro_batches, &row_shares),
             usage,
         })
     }

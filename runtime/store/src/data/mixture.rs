@@ -39,7 +39,7 @@ impl Mixture {
     pub fn new(sources: &[(&str, f64)], seed: u64) -> Result<Mixture, DataError> {
         let total: f64 = sources.iter().map(|(_, weight)| weight).sum();
         for (name, weight) in sources {
-            if !(weight.is_finite() && *weight > 0.0 && total.is_finite()) {
+            if !(weight.is_finite() && *weight > 0.0) {
                 return Err(DataError::Mixture(format!(
                     "the weight of {name} is {weight}; weights are positive numbers, such as 0.7 or 3"
                 )));

@@ -23,6 +23,8 @@ mod position;
 mod prefetch;
 mod sampler;
 mod source;
+#[cfg(test)]
+mod source_tests;
 mod token_layout;
 mod tokenizer_record;
 mod tokens;

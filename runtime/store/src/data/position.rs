@@ -155,12 +155,17 @@ impl DataPosition {
             _ => {
                 let files = |of: &DataPosition| match &of.sources {
                     Some(sources) => {
-                        sources.iter().map(|source| source.files.len()).sum::<usize>().to_string()
-                            + " files"
+                        counted_files(sources.iter().map(|source| source.files.len()).sum())
                     }
-                    None => "one file".to_owned(),
+                    None => "1 file".to_owned(),
                 };
-                format!("{} is {}, but {} was saved", now.file, files(now), files(self))
+                format!(
+                    "{} ({}) differs from the data of the checkpoint, {} ({})",
+                    now.file,
+                    files(now),
+                    self.file,
+                    files(self)
+                )
             }
         };
         Some(format!("--data: {difference}; {ADVICE}"))
@@ -189,6 +194,10 @@ fn first_difference(saved: &[SourceRecord], now: &[SourceRecord]) -> Option<Stri
         return Some(format!("the sources are {}, but {} were saved", names(now), names(saved)));
     }
     saved.iter().zip(now).find_map(|(saved, now)| saved.difference(now))
+}
+
+fn counted_files(count: usize) -> String {
+    if count == 1 { "1 file".to_owned() } else { format!("{count} files") }
 }
 
 impl SourceRecord {

@@ -173,6 +173,7 @@ fn rank_settings_follow_from_flags() {
         logits_limit: None,
         keeps_last_units: true,
         checks: Checks::FirstStep,
+        row_losses: false,
     };
     assert_eq!(parse(line).unwrap().settings(), settings);
 }
