@@ -158,3 +158,75 @@ fn an_index_separates_documents() {
         assert_eq!(batch.targets[index] == u32::MAX, is_last, "{index}");
     }
 }
+
+/// A folder, a list and a mixture lead to the same files when the run continues in another folder.
+#[test]
+fn lists_of_data_are_resumed_without_flags() {
+    let workspace = Workspace::new();
+    std::fs::create_dir(workspace.path("texts")).unwrap();
+    for (name, letter) in [("texts/a.txt", "a "), ("texts/b.txt", "b "), ("c.txt", "c ")] {
+        workspace.write(name, letter.repeat(400).as_bytes());
+    }
+    for data in ["texts", "texts/*.txt,c.txt", "texts:0.75,c.txt:0.25"] {
+        let line = SMALL.replace("text.txt", data);
+        let finished = workspace.run(&format!("{line} --steps 2 --save saved"));
+        assert_eq!(finished.code, Some(0), "{data}\n{}", finished.stderr);
+        let mut resumed = crate::program();
+        resumed.args("--resume ../saved --steps 4 --threads 1 --sample-tokens 0".split(' '));
+        let resumed = resumed.current_dir(workspace.path("texts")).output().unwrap();
+        let stderr = String::from_utf8(resumed.stderr).unwrap();
+        assert_eq!(resumed.status.code(), Some(0), "{data}\n{stderr}");
+        assert_contains(&stderr, "step 4/4");
+        std::fs::remove_dir_all(workspace.path("saved")).unwrap();
+    }
+}
+
+/// Each message states the source, the file or the weight, and the fix.
+#[test]
+fn unusable_lists_of_data_are_refused() {
+    let workspace = Workspace::new();
+    std::fs::create_dir(workspace.path("texts")).unwrap();
+    workspace.write("texts/a.txt", "a ".repeat(400).as_bytes());
+    workspace.write("short.txt", b"short");
+    workspace.write("ids.u16.bin", &[1; 2000]);
+    let train = |data: &str, flags: &str| {
+        workspace.run(&format!("{} --steps 1 {flags}", SMALL.replace("text.txt", data)))
+    };
+    for (data, flags, part) in [
+        ("text.txt:0,texts:1", "", "--data: the weight of text is 0; weights are positive numbers"),
+        ("text.txt:1,texts:-2", "", "--data: the weight of texts is -2;"),
+        ("text.txt:nan,texts:1", "", "--data: the weight of text is NaN;"),
+        ("text.txt:1,texts:0.00001", "", "of texts is less than 1 row in 4096"),
+        (
+            "text.txt,ids.u16.bin",
+            "",
+            "--data: text.txt is text, and ids.u16.bin token ids; name files of one kind",
+        ),
+        ("text.txt,none.txt", "", "--data: cannot read none.txt: No such file or directory"),
+        (
+            "short.txt:1,text.txt:1",
+            "",
+            "--data: short has 5 tokens, but one sample of --seq 16 needs 17",
+        ),
+        (
+            "text.txt",
+            "--eval-data text.txt:1,texts:1",
+            "--eval-data: the sources of text.txt:1,texts:1 have weights",
+        ),
+        ("text.txt", "--new-data", "--new-data: needs --resume DIR"),
+        (
+            "text.txt",
+            "--new-data --resume auto --save s",
+            "--new-data: cannot be combined with --resume auto",
+        ),
+        ("texts", "--metrics texts/a.txt", "--metrics: is also the file of --data"),
+    ] {
+        assert_contains(train(data, flags).error(), part);
+    }
+    let finished = train("texts,short.txt", "");
+    assert_eq!(finished.code, Some(0), "{}", finished.stderr);
+    assert_contains(
+        &finished.stderr,
+        "warning: --data: short.txt is shorter than a row, seq + 1 = 17 tokens, and not",
+    );
+}

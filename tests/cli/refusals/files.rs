@@ -34,7 +34,7 @@ fn data() {
         &[
             (&on("none.txt"), &["--data: cannot read none.txt: No such file"]),
             (&on("text.txt/below"), &["--data: cannot read text.txt/below: Not a directory"]),
-            (&on("folder"), &["--data: cannot read folder: is a directory"]),
+            (&on("folder"), &["--data: folder holds no files; name a folder with files of data"]),
             (&on("empty.txt"), &["--data: empty.txt is empty"]),
             (&on("empty.bin"), &["--data: empty.bin is empty"]),
             (

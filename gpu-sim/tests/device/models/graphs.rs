@@ -48,15 +48,18 @@ fn run_on<M: LanguageModel>(words: &str, machine: Box<dyn Machine>) -> Left {
     run_of_size::<M>("--batch 12 --seq 8 --hidden 32 --layers 2", words, machine)
 }
 
-/// Runs a short training of a model with two heads; `sizes` and `words` are parts of its command line.
+/// Runs a short training of a model with two heads; `sizes` and `words` are parts of its command line, in which `@` is
+/// the folder of `text.txt` and `code.txt`.
 pub fn run_of_size<M: LanguageModel>(sizes: &str, words: &str, machine: Box<dyn Machine>) -> Left {
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name);
     std::fs::write(at("text.txt"), "the quick brown fox jumps over the lazy dog. ".repeat(40))
         .unwrap();
+    std::fs::write(at("code.txt"), "let x = (1 + 2) * 3;\n".repeat(30)).unwrap();
+    let data = if words.contains("--data ") { "" } else { "--data @/text.txt" };
+    let words = format!("{data} {words}").replace('@', &folder.path().display().to_string());
     let common = format!(
-        "train --device cuda --data {} {sizes} --heads 2 --sample-tokens 3 --save {} --metrics {} {words}",
-        at("text.txt").display(),
+        "train --device cuda {sizes} --heads 2 --sample-tokens 3 --save {} --metrics {} {words}",
         at("run").display(),
         at("steps.jsonl").display()
     );

@@ -5,7 +5,7 @@ use meshwright::train::Evaluation;
 use meshwright_cuda::CallKind;
 use meshwright_gpu_sim::not_checked_on_gpu;
 
-use super::graphs::{Left, run_of_size};
+use super::graphs::{Left, assert_same, run_of_size};
 use super::nccl::{Cluster, ranks_of};
 
 /// Sizes of runs of up to 4 ranks, each on a simulated GPU.
@@ -24,6 +24,34 @@ fn run(words: &str) -> (Left, Vec<[usize; 2]>) {
         [count(CallKind::BeginCapture), count(CallKind::LaunchGraph)]
     });
     (left, calls.collect())
+}
+
+/// The losses of the rows of each source are computed in the graphs.
+#[test]
+fn losses_of_sources_come_from_graphs() {
+    if not_checked_on_gpu() {
+        return;
+    }
+    let mixture = "--data @/text.txt:3,@/code.txt:1";
+    for words in [
+        "--mesh 1 --micro-batches 2",
+        "--mesh fsdp=2 --zero 3 --dtype f32",
+        "--mesh dp=2,tp=2 --dtype f32",
+        "--mesh pp=2 --micro-batches 2 --dtype f32",
+    ] {
+        let (captured, calls) = run(&format!("{words} {mixture}"));
+        assert!(calls.iter().all(|[captures, _]| *captures > 0), "{words}: {calls:?}");
+        let (eager, _) = run(&format!("{words} {mixture} --no-graphs"));
+        assert_same(words, &captured, &eager);
+        for line in &captured.metrics {
+            let [loss, text, code] =
+                ["loss", "loss.text", "loss.code"].map(|key| line[key].as_f64());
+            let (loss, text) = (loss.unwrap(), text.unwrap());
+            let (low, high) = code.map_or((text, text), |code| (text.min(code), text.max(code)));
+            assert!(low - 1e-5 < loss && loss < high + 1e-5, "{words}: {line}");
+        }
+        assert!(captured.metrics.iter().any(|line| line["loss.code"].is_f64()), "{words}");
+    }
 }
 
 /// Returns the losses of evaluations, and the targets that they count.

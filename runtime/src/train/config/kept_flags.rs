@@ -54,6 +54,7 @@ fn flag_text(flag: &Flag, value: &Value) -> Option<String> {
         _ => flag.kind == FlagKind::Path,
     };
     match value {
+        Value::String(list) if matches!(flag.name, "data" | "eval-data") => absolute_list(list),
         Value::String(path) if is_path() => {
             hub_model(flag, Path::new(path)).or_else(|| absolute(Path::new(path)))
         }
@@ -175,9 +176,26 @@ fn absolute(path: &Path) -> Option<String> {
     absolute.into_os_string().into_string().ok()
 }
 
+/// Returns a list of data that leads to the same files from any folder.
+fn absolute_list(list: &str) -> Option<String> {
+    if Path::new(list).exists() {
+        return absolute(Path::new(list));
+    }
+    // A weight is the end of a path.
+    let paths: Option<Vec<_>> = list.split(',').map(|path| absolute(Path::new(path))).collect();
+    Some(paths?.join(","))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn lists_of_data_lead_to_the_same_files() {
+        let here = std::env::current_dir().unwrap();
+        let expected = format!("{0}/web/*.bin:0.7,/x/code.bin:3", here.display());
+        assert_eq!(absolute_list("web/*.bin:0.7,/x/code.bin:3"), Some(expected));
+    }
 
     fn parse(line: &str) -> Config {
         Config::parse(line.split(' ')).unwrap_or_else(|error| panic!("{line}: {error}"))

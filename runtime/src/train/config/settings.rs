@@ -16,6 +16,7 @@ use crate::tensor::{Checks, ZeroStage};
 use super::flags::{Change, Flag};
 use super::given_value::GivenMap;
 use super::other_names::OtherName;
+use super::own_rows::OwnRows;
 use super::problems::Problems;
 use super::setting_value::{
     Balance, Fraction, Key, KeyList, MeshSetting, Natural, Number, OpenFraction, OptimizerName,
@@ -258,6 +259,9 @@ settings! {
         accept_keys: Vec<String> = |settings| settings.accept_keys.clone().unwrap_or_default();
         /// `--documents`, `--pack` and `--mask-borders`: how rows are made of documents; `None` if each row is one.
         documents: Option<DocumentOptions> = RunSettings::document_options;
+        /// The rows that the program makes, instead of `--data`.
+        #[serde(skip)]
+        rows: Option<OwnRows> = |settings| settings.rows.clone();
         /// `--optimizer` and its settings.
         optimizer: OptimizerConfig = RunSettings::optimizer_config;
         /// `--eval-data` or `--eval-fraction`, and their settings.

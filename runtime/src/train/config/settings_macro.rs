@@ -49,6 +49,8 @@ macro_rules! settings {
             pub(super) problems: Problems,
             /// The optimizers that `--optimizer` selects from.
             pub(super) optimizers: Optimizers,
+            /// The rows that the program makes.
+            pub(super) rows: Option<OwnRows>,
         }
 
         /// The checked settings of a run.
@@ -76,6 +78,7 @@ macro_rules! settings {
                     given,
                     problems,
                     optimizers: optimizers.clone(),
+                    rows: None,
                 }
             }
 

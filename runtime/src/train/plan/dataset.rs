@@ -2,17 +2,59 @@
 
 use std::io::Cursor;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use crate::checkpoint::hf::SideFiles;
 use crate::data::{
-    DataError, DataFormat, DataInput, DataSource, Dataset, Encoded, TextDocuments, TokenFile,
-    TokenizeError, TokenizeProgress, Tokenizer, TokensRecord, read_corpus, tokenize_input,
+    DataError, DataFormat, DataInput, DataSource, Dataset, Encoded, MadeRows, TextDocuments,
+    TokenFile, TokenizeError, TokenizeProgress, Tokenizer, TokensRecord, read_corpus,
+    tokenize_input,
 };
-use crate::train::config::{Config, ModelSource, RunSettings};
+use crate::train::config::{Config, OwnRows, RunSettings};
 use crate::train::console::{print_line, with_commas};
 use crate::train::{Error, Result};
 
 use super::data_list::{DataList, ListedSource};
+use super::data_tokenizer::{
+    check_one_tokenizer, choose_decoder, choose_text_tokenizer, tokenizer_of_model,
+};
+
+/// Opens `--data`, or the rows that the program makes, for a model with `vocab` token ids. Returns the tokenizer that
+/// decodes the tokens, too, if it is known.
+///
+/// # Errors
+/// As [`open_sources`].
+pub fn open_training_data(
+    config: &Config,
+    vocab: usize,
+) -> Result<(Vec<DataSource>, Option<Tokenizer>)> {
+    let flag = "--data";
+    if let Some(OwnRows(source)) = &config.rows {
+        check_rows_replace_files(config, source.name())?;
+        let rows = MadeRows::new(Arc::clone(source), vocab);
+        let path = config.tokenizer.clone().or_else(|| tokenizer_of_model(config));
+        let tokenizer = path.map(|path| Tokenizer::open(&path)).transpose()?;
+        return Ok((vec![DataSource::of_rows(rows)], tokenizer));
+    }
+    let list = config.data.as_deref().map(|list| DataList::read(flag, list)).transpose()?;
+    open_sources(config, (flag, list), vocab)
+}
+
+/// Checks that no flag is about files of data, in a program that makes its rows.
+fn check_rows_replace_files(config: &Config, name: &str) -> Result<()> {
+    let flags = [
+        ("--data", config.data.is_some()),
+        ("--text-key", config.text_key.is_some()),
+        ("--token-dtype", config.token_dtype.is_some()),
+        ("--eval-fraction", config.eval_fraction.is_some()),
+        ("--documents", config.documents.is_some()),
+    ];
+    match flags.iter().find(|(_, is_given)| *is_given) {
+        Some((flag, _)) => Err(Error::Input(format!(
+            "{flag}: the program makes its data, {name}, instead of reading files; leave it out"
+        ))),
+        None => Ok(()),
+    }
+}
 
 /// Opens the sources of `list`, by default the project's own text, and `--tokenizer` for a model with `vocab` token ids.
 /// Returns the tokenizer that decodes the tokens, too, if it is known. `flag` has named the list.
@@ -36,7 +78,8 @@ pub fn open_sources(
     let mut files = files.into_iter();
     let sources = list.sources.into_iter().map(|source| {
         let ListedSource { name, weight, order, files: paths } = source;
-        DataSource { name, weight, order, files: files.by_ref().take(paths.len()).collect() }
+        let files = files.by_ref().take(paths.len()).collect();
+        DataSource { weight, order, ..DataSource::of_files(name, files) }
     });
     Ok((sources.collect(), tokenizer))
 }
@@ -88,22 +131,6 @@ fn open_files(
     Ok((files, tokenizer))
 }
 
-/// Returns the tokenizer of text for a model with `vocab` token ids; `text` is one of the files.
-fn choose_text_tokenizer(config: &Config, text: &DataInput, vocab: usize) -> Result<Tokenizer> {
-    let tokenizer = choose_tokenizer(config)?;
-    // The vocabulary of a folder is given, and its tokenizer may have ids that no text uses.
-    let ids = tokenizer.vocab();
-    if matches!(config.model, ModelSource::New(_)) && !tokenizer.is_bytes() && ids > vocab {
-        let tokenizer = tokenizer.name().to_owned();
-        return Err(DataError::WideTokenizer { tokenizer, ids, vocab }.into());
-    }
-    if tokenizer.is_bytes() && vocab < 256 {
-        let name = text.path().display().to_string();
-        return Err(DataError::SmallVocabulary { name, vocab }.into());
-    }
-    Ok(tokenizer)
-}
-
 /// Checks that `--text-key` has a use: training or validation data of records.
 fn check_text_key(inputs: &[DataInput], config: &Config) -> Result<()> {
     let has_no_keys =
@@ -118,32 +145,6 @@ fn check_text_key(inputs: &[DataInput], config: &Config) -> Result<()> {
         "--text-key: {} holds {kind}, whose documents have no keys; leave it out",
         inputs[0].path().display()
     )))
-}
-
-/// Checks that the ids of all files are of one tokenizer, as far as these are known.
-fn check_one_tokenizer(flag: &'static str, files: &[TokenFile]) -> Result<()> {
-    let known = |file: &TokenFile| Some((file.name().to_owned(), file.tokenizer()?.clone()));
-    let Some((name, tokenizer)) = files.iter().find_map(known) else { return Ok(()) };
-    for file in files {
-        match file.tokenizer() {
-            Some(own) if !own.is_same(&tokenizer) => {
-                return Err(Error::Input(format!(
-                    "{flag}: {} has tokens of {own}, but {name} of {tokenizer}; use data of one tokenizer",
-                    file.name()
-                )));
-            }
-            Some(_) => {}
-            None => {
-                print_line(&format!(
-                    "warning: {flag}: the token ids of {} have to be of the tokenizer of {name}, {tokenizer}; the file \
-                     does not say so",
-                    file.name()
-                ));
-                return Ok(());
-            }
-        }
-    }
-    Ok(())
 }
 
 /// Returns the settings with the vocabulary of `--tokenizer`, or of the record beside `--data`, if a new model is to be
@@ -187,98 +188,6 @@ pub fn sample(sources: Vec<DataSource>, config: &Config) -> Result<Dataset> {
         ));
     }
     Ok(dataset)
-}
-
-/// Returns the tokenizer of text: `--tokenizer`, else that of the `--init-from` folder, and bytes for a new model.
-fn choose_tokenizer(config: &Config) -> Result<Tokenizer> {
-    match (config.tokenizer.clone().or_else(|| tokenizer_of_model(config)), &config.model) {
-        (Some(path), _) => Ok(Tokenizer::open(&path)?),
-        (None, ModelSource::InitFrom(folder)) => Err(refuse_bytes(folder)),
-        (None, ModelSource::New(_)) => Ok(Tokenizer::Bytes),
-    }
-}
-
-/// Refuses to read text by bytes into the learned ids of a folder.
-fn refuse_bytes(folder: &Path) -> Error {
-    let names = SideFiles::tokenizer_names(folder);
-    let folder = folder.display();
-    let reason = if names.is_empty() {
-        "has no tokenizer; add its tokenizer.json".to_owned()
-    } else {
-        format!(
-            "has a tokenizer ({}), but no tokenizer.json; convert it with the Python library transformers: \
-             AutoTokenizer.from_pretrained(\"{folder}\").save_pretrained(\"{folder}\")",
-            names.join(", ")
-        )
-    };
-    Error::Input(format!(
-        "--init-from: text has to become the tokens that the model knows, but {folder} {reason}; or name one by \
-         --tokenizer FILE.json, or read bytes by --tokenizer bytes"
-    ))
-}
-
-/// Returns the tokenizer that decodes the ids of `file`: the one that is given, that of the `--init-from`
-/// folder, or the one that is recorded beside the file. A program without support for tokenizer files ignores those
-/// that are not given rather than refusing to train.
-fn choose_decoder(config: &Config, file: &TokenFile) -> Result<Option<Tokenizer>> {
-    let path = file.name();
-    let recorded = file.tokenizer();
-    let differs = |tokenizer: &Tokenizer| {
-        recorded.filter(|recorded| !recorded.is_same(&tokenizer.record())).map(|recorded| {
-            let own = tokenizer.record();
-            format!("{path} has token ids of {recorded}, which differs from {own}")
-        })
-    };
-    if config.tokenizer.is_some() {
-        let given = choose_tokenizer(config)?;
-        return match differs(&given) {
-            Some(difference) => Err(Error::Input(format!(
-                "--tokenizer: {difference}; give the tokenizer of the data, or leave it out"
-            ))),
-            None => Ok(Some(given)),
-        };
-    }
-    match tokenizer_of_model(config).map(|path| Tokenizer::open(&path)) {
-        Some(Ok(own)) => {
-            if let Some(difference) = differs(&own) {
-                print_line(&format!(
-                    "warning: --data: {difference}; if their tokens differ too, tokenize the text by that of the model"
-                ));
-            }
-            return Ok(Some(own));
-        }
-        None | Some(Err(TokenizeError::NotBuilt { .. })) => {}
-        Some(Err(error)) => return Err(error.into()),
-    }
-    // The file may have moved or changed since.
-    let opened = recorded.and_then(|recorded| Tokenizer::open(recorded.name.as_ref()).ok());
-    let opened = opened.filter(|tokenizer| differs(tokenizer).is_none());
-    if let (Some(recorded), None, true) = (recorded, &opened, cfg!(feature = "tokenizers")) {
-        print_line(&format!(
-            "warning: --data: {} was made by the tokenizer {}, which is not there or has changed; samples and exports \
-             are without it, unless --tokenizer names it",
-            path, recorded.name
-        ));
-    }
-    Ok(opened)
-}
-
-/// Describes a `--tokenizer` that differs from that of the `--init-from` folder, whose ids the model knows.
-pub fn warn_of_tokenizer(config: &Config, tokenizer: Option<&Tokenizer>) -> Option<String> {
-    let path = tokenizer_of_model(config).filter(|_| config.tokenizer.is_some())?;
-    let (given, own) = (tokenizer?.record(), Tokenizer::open(&path).ok()?.record());
-    (!given.is_same(&own)).then(|| {
-        format!(
-            "--tokenizer: {given} differs from {own}, whose ids the model of --init-from has learned; leave \
-             --tokenizer out to use that one"
-        )
-    })
-}
-
-/// Returns the `tokenizer.json` of the `--init-from` folder, if there is one.
-fn tokenizer_of_model(config: &Config) -> Option<PathBuf> {
-    let ModelSource::InitFrom(folder) = &config.model else { return None };
-    Some(folder.join("tokenizer.json")).filter(|path| path.exists())
 }
 
 /// Tokenizes text, and shows the progress. `--documents` states the token after each record.

@@ -2,6 +2,7 @@
 
 mod checks;
 mod data_list;
+mod data_tokenizer;
 mod dataset;
 mod declaration;
 mod description;
@@ -32,7 +33,6 @@ use super::machine::Machine;
 use super::{Error, Family, LanguageModel, Outline, Result};
 
 use checks::{check_batch, check_context, check_threads};
-use data_list::DataList;
 use model_plan::{ModelPlan, hf_tensors};
 
 pub use checks::{check_auto_ranks, check_documents_are_used};
@@ -104,9 +104,8 @@ impl Plan {
             print_line(&format!("warning: {warning}"));
         }
         let vocab = outline.vocab;
-        let list = config.data.as_deref().map(|list| DataList::read("--data", list)).transpose()?;
-        let (sources, tokenizer) = dataset::open_sources(&config, ("--data", list), vocab)?;
-        if let Some(warning) = dataset::warn_of_tokenizer(&config, tokenizer.as_ref()) {
+        let (sources, tokenizer) = dataset::open_training_data(&config, vocab)?;
+        if let Some(warning) = data_tokenizer::warn_of_tokenizer(&config, tokenizer.as_ref()) {
             print_line(&format!("warning: {warning}"));
         }
         let (sources, mut validation) =

@@ -55,7 +55,11 @@ impl Validation {
         let data = match (held_out, &settings.data) {
             (None, Some(text)) => {
                 let data = open_data(config, text, vocab)?;
-                check_tokenizers(&sources[0].files[0], &data.files[0], tokenizer)?;
+                if let (Some(trained), Some(evaluated)) =
+                    (sources[0].files.first(), data.files.first())
+                {
+                    check_tokenizers(trained, evaluated, tokenizer)?;
+                }
                 warn_of_training_data(&sources, &data);
                 data
             }
@@ -163,7 +167,7 @@ fn hold_out(
         trained.push(source);
         held_out.extend(files);
     }
-    let held_out = DataSource { name, weight: 1.0, order: None, files: held_out };
+    let held_out = DataSource::of_files(name, held_out);
     Ok((trained, held_out))
 }
 
@@ -176,7 +180,7 @@ fn hold_out_of_source(
     let tokens = source.tokens();
     let held_out = ((tokens as f64 * fraction).round() as usize).max(1);
     let mut left = tokens.saturating_sub(held_out);
-    let DataSource { name, files, .. } = source;
+    let DataSource { name, files, weight, order, .. } = source;
     let (mut trained, mut last) = (Vec::new(), Vec::new());
     for file in files {
         let len = file.len();
@@ -199,7 +203,8 @@ fn hold_out_of_source(
     let (least, advice) = if packs { (2, "") } else { (config.seq + 1, " or a shorter --seq") };
     let suffices = |files: &[TokenFile]| files.iter().any(|file| file.len() >= least);
     if suffices(&trained) && suffices(&last) {
-        return Ok((DataSource { files: trained, name, ..source }, last));
+        let trained = DataSource::of_files(name, trained);
+        return Ok((DataSource { weight, order, ..trained }, last));
     }
     let count =
         |files: &[TokenFile]| with_commas(files.iter().map(TokenFile::len).sum::<usize>() as u64);

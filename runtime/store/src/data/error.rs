@@ -46,6 +46,16 @@ pub enum DataError {
     /// Sources that cannot be mixed.
     #[error("--data: {0}")]
     Mixture(String),
+    /// A row that the program could not make.
+    #[error("row {row} of {name}: {problem}")]
+    MadeRow {
+        /// The name of the source.
+        name: String,
+        /// The row.
+        row: u64,
+        /// The reason.
+        problem: String,
+    },
     /// Ids that can be read with either width.
     #[error(
         "--data: {name} can be read as u16 and as u32 ids; state the width by --token-dtype u16 or u32, or name it \

@@ -7,6 +7,8 @@ mod batch;
 mod check;
 mod corpus;
 mod dataset;
+#[cfg(test)]
+mod dataset_tests;
 mod documents;
 mod error;
 #[cfg(test)]
@@ -21,8 +23,10 @@ mod packing;
 mod permutation;
 mod position;
 mod prefetch;
+mod row_source;
 mod sampler;
 mod source;
+mod source_record;
 #[cfg(test)]
 mod source_tests;
 mod token_layout;
@@ -42,10 +46,12 @@ pub use input::DataInput;
 pub use mixture::{MixedRow, Mixture};
 pub use packing::{Packing, PackingWaste};
 pub use permutation::Permutation;
-pub use position::{DataPosition, FileRecord, SourceRecord};
+pub use position::DataPosition;
 pub use prefetch::Prefetch;
+pub use row_source::{MadeRows, RowSource};
 pub use sampler::{Order, SamplePosition, Sampler};
 pub use source::DataSource;
+pub use source_record::{FileRecord, SourceRecord};
 pub use tokenizer_record::TokenizerRecord;
 pub use tokens::TokenFile;
 pub use tokens_record::TokensRecord;

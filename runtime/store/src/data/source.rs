@@ -2,8 +2,11 @@
 
 use super::documents::RowParts;
 use super::fingerprint::ids_fingerprint;
-use super::position::{FileRecord, SourceRecord};
-use super::{Batch, DataError, DocumentOptions, Order, Packing, PackingWaste, TokenFile};
+use super::row_source::MadeRows;
+use super::{
+    Batch, DataError, DocumentOptions, FileRecord, Order, Packing, PackingWaste, SourceRecord,
+    TokenFile,
+};
 
 /// A source of data: files whose rows follow one another, and their weight in a mixture.
 #[derive(Debug)]
@@ -16,13 +19,26 @@ pub struct DataSource {
     pub order: Option<Order>,
     /// The files, in order. No row crosses their borders.
     pub files: Vec<TokenFile>,
+    /// The rows that a program makes instead of files.
+    pub made: Option<MadeRows>,
 }
 
 impl DataSource {
     /// Creates a source of one file, which has its name.
     pub fn of_file(file: TokenFile) -> DataSource {
         let name = file.name().to_owned();
-        DataSource { name, weight: 1.0, order: None, files: vec![file] }
+        DataSource::of_files(name, vec![file])
+    }
+
+    /// Creates a source of files.
+    pub fn of_files(name: String, files: Vec<TokenFile>) -> DataSource {
+        DataSource { name, weight: 1.0, order: None, files, made: None }
+    }
+
+    /// Creates a source of rows that a program makes.
+    pub fn of_rows(rows: MadeRows) -> DataSource {
+        let name = rows.source().name().to_owned();
+        DataSource { made: Some(rows), ..DataSource::of_files(name, Vec::new()) }
     }
 
     /// Returns the number of tokens of all files.
@@ -35,7 +51,11 @@ impl DataSource {
 #[derive(Debug)]
 pub(super) struct SourceRows {
     files: Vec<FileRows>,
+    made: Option<MadeRows>,
     rows: u64,
+    seq: usize,
+    /// Tokens of all data before this source.
+    first_token: usize,
 }
 
 /// The rows of a file.
@@ -73,9 +93,20 @@ impl SourceRows {
         options: &RowOptions,
     ) -> Result<SourceRows, DataError> {
         let RowOptions { seq, documents, has_short_rows } = *options;
-        let DataSource { name, files, .. } = source;
+        let DataSource { name, files, made, .. } = source;
+        if let Some(rows) = made.as_ref().map(|made| made.source().rows()) {
+            if rows == 0 || documents.is_some() {
+                let problem = if rows == 0 {
+                    "has no rows"
+                } else {
+                    "has rows of its own, without --documents"
+                };
+                return Err(DataError::Mixture(format!("{name} {problem}")));
+            }
+            return Ok(SourceRows { files: Vec::new(), made, rows, seq, first_token });
+        }
         let longest = files.iter().map(TokenFile::len).max().unwrap_or(0);
-        let (mut first_row, mut first_token) = (0, first_token);
+        let (mut first_row, mut next_token) = (0, first_token);
         let mut all = Vec::with_capacity(files.len());
         for tokens in files {
             documents.map_or(Ok(()), |documents| documents.check_file(&tokens))?;
@@ -90,15 +121,16 @@ impl SourceRows {
             };
             let len = tokens.len();
             let packing_fingerprint = packing.as_ref().map(Packing::fingerprint);
+            let first_token = next_token;
             all.push(FileRows { tokens, packing, packing_fingerprint, first_row, first_token });
             first_row += rows as u64;
-            first_token += len;
+            next_token += len;
         }
         let has_row = first_row > 0 && (longest > seq || documents.is_some_and(|own| own.packs));
         if !has_row {
             return Err(DataError::TooShort { name, tokens: longest, seq });
         }
-        Ok(SourceRows { files: all, rows: first_row })
+        Ok(SourceRows { files: all, made: None, rows: first_row, seq, first_token })
     }
 
     /// Returns the number of rows.
@@ -106,8 +138,11 @@ impl SourceRows {
         self.rows
     }
 
-    /// Returns the tokens of all files.
+    /// Returns the tokens of all files, or those of all rows that are made.
     pub fn tokens(&self) -> usize {
+        if self.made.is_some() {
+            return (self.rows as usize).saturating_mul(self.seq);
+        }
         self.files.iter().map(|file| file.tokens.len()).sum()
     }
 
@@ -130,11 +165,14 @@ impl SourceRows {
 
     /// Returns the fingerprint of the packed rows of the first file; `None` if rows are not packed.
     pub fn packing_of_first(&self) -> Option<&str> {
-        self.files[0].packing_fingerprint.as_deref()
+        self.files.first()?.packing_fingerprint.as_deref()
     }
 
     /// Returns the number of padding tokens of a row; `None` if rows are not packed.
     pub fn padding(&self, row: u64) -> Option<usize> {
+        if self.made.is_some() {
+            return None;
+        }
         let (file, row) = self.file_of(row);
         Some(file.packing.as_ref()?.padding(row))
     }
@@ -149,6 +187,10 @@ impl SourceRows {
         documents: Option<&DocumentOptions>,
         mut parts: RowParts<'_>,
     ) -> Result<usize, DataError> {
+        if let Some(made) = &self.made {
+            made.write_row(row, parts.tokens, parts.targets)?;
+            return Ok(self.first_token + row as usize * self.seq);
+        }
         let (file, row) = self.file_of(row);
         file.tokens.check_length()?;
         if let (Some(packing), Some(documents)) = (&file.packing, documents) {
@@ -180,7 +222,15 @@ impl SourceRows {
             ids: ids_fingerprint(&file.tokens, (blocks / self.files.len()).max(2)),
             packing: file.packing_fingerprint.clone(),
         };
-        let files = self.files.iter().map(record).collect();
+        let files = match &self.made {
+            Some(made) => vec![FileRecord {
+                file: name.to_owned(),
+                tokens: self.tokens(),
+                ids: made.source().fingerprint(),
+                packing: None,
+            }],
+            None => self.files.iter().map(record).collect(),
+        };
         SourceRecord { name: name.to_owned(), rows: rows_of_block, order, files }
     }
 

@@ -96,6 +96,7 @@ fn flags_reach_their_fields() {
         balance: None,
         z_loss: None,
         data: Some("d.bin".into()),
+        rows: None,
         tokenizer: Some("t.json".into()),
         text_key: Some("body".into()),
         token_dtype: Some(Encoding::U32),
