@@ -6,6 +6,7 @@ use crate::comm::RankComms;
 use crate::data::{MicroBatch, Prefetch};
 use crate::os::count_stoppable_step;
 use crate::parity::Observed;
+use crate::state_dict::TrainingStateMut;
 use crate::state_dict::import_hf;
 use crate::tensor::Rank;
 use crate::train::console::print_line;
@@ -15,7 +16,7 @@ use crate::train::plan::{Plan, build_model};
 use crate::train::report::{AttentionBalance, StepObserver, StepReport, StepUsage};
 use crate::train::step::{RankState, StepFailure, StepStats, train_step};
 use crate::train::{Error, LanguageModel, Result};
-use meshwright_store::__internal::{TrainingStateMut, load_checkpoint};
+use meshwright_store::__internal::load_checkpoint;
 
 use super::background_save::BackgroundSave;
 use super::batch_check::check_first_batches;

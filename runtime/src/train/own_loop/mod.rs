@@ -1,0 +1,7 @@
+//! Parts of the trainer for training loops that a program writes itself.
+
+mod checkpoints;
+mod loaded_state;
+
+pub use checkpoints::LoopCheckpoints;
+pub use loaded_state::LoadedState;

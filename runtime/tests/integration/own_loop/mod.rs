@@ -1,0 +1,3 @@
+//! Training loops that a program writes: their checkpoints and reports.
+
+mod checkpoints;
