@@ -29,7 +29,7 @@ pub use error::{Error, Result};
 pub use machine::Gpus;
 pub use machine::Machine;
 pub use meshwright_store::family::{Family, LanguageModel, Outline};
-pub use own_loop::{LoadedState, LoopCheckpoints};
+pub use own_loop::{LoadedState, LoopCheckpoints, StepNumbers, StepReports};
 pub use report::{
     AxisUse, Evaluation, KnownSteps, MemoryUse, MetricsError, MetricsFile, PeakFlops, Report,
     StepMetrics, StepObserver, StepReport, Summary,

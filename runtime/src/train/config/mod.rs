@@ -23,6 +23,7 @@ mod memory_advice;
 mod optimizer;
 mod optimizers;
 mod other_names;
+mod own_flags;
 mod pipeline;
 mod precision;
 mod preflight;

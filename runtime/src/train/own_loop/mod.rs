@@ -2,6 +2,8 @@
 
 mod checkpoints;
 mod loaded_state;
+mod reports;
 
 pub use checkpoints::LoopCheckpoints;
 pub use loaded_state::LoadedState;
+pub use reports::{StepNumbers, StepReports};

@@ -35,7 +35,7 @@ mod targets;
 mod whole_run;
 
 pub use finite_params::find_infinite_param;
-pub use rank_loop::RankLoop;
+pub use rank_loop::{RankLoop, call_all};
 pub use save::{exchange_results, save_to_folder};
 pub use shared::Shared;
 pub use stop::{begin_steps, start_clock};

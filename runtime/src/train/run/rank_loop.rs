@@ -13,7 +13,7 @@ use crate::train::console::print_line;
 use crate::train::cuda_graphs::CudaGraphs;
 use crate::train::micro_batch::{StepInput, data_rows};
 use crate::train::plan::{Plan, build_model};
-use crate::train::report::{AttentionBalance, StepObserver, StepReport, StepUsage};
+use crate::train::report::{AttentionBalance, OwnMetrics, StepObserver, StepReport, StepUsage};
 use crate::train::step::{RankState, StepFailure, StepStats, train_step};
 use crate::train::{Error, LanguageModel, Result};
 use meshwright_store::__internal::load_checkpoint;
@@ -222,12 +222,13 @@ impl<'a, M: LanguageModel> RankLoop<'a, M> {
             evaluation: None,
             schedule: pipeline,
             usage,
+            own: OwnMetrics::default(),
         })
     }
 }
 
 /// Calls all observers, and returns the first error.
-pub(super) fn call_all(
+pub fn call_all(
     observers: &mut Observers<'_>,
     call: impl Fn(&mut dyn StepObserver) -> Result<()>,
 ) -> Result<()> {
