@@ -242,8 +242,8 @@ impl<'a> LoopCheckpoints<'a> {
         )))
     }
 
-    /// Saves the `state` after `step` steps, with `values` of the program, of which those of rank 0 are kept. Every
-    /// rank calls it, after its last update.
+    /// Saves the `state` after `step` steps, with `values` of the program as JSON, of which those of rank 0 are kept;
+    /// NaN and infinity become `null`. Every rank calls it, after its last update.
     ///
     /// # Errors
     /// On all ranks: [`Error::Save`] if the system refuses a file, such as on a full disk: the checkpoint is absent,

@@ -46,8 +46,14 @@ impl LoadedState {
         };
         // As text, so that keys of maps may be numbers.
         serde_json::from_str(&values.to_string()).map_err(|error| {
+            let is_null = error.to_string().contains("null, expected f");
+            let hint = if is_null {
+                "; JSON has neither NaN nor infinity: make it an `Option`"
+            } else {
+                ""
+            };
             Error::Input(format!(
-                "the values in {folder} are none of `{}`: {error}; they are {values}",
+                "the values in {folder} are none of `{}`: {error}{hint}; they are {values}",
                 std::any::type_name::<T>()
             ))
         })

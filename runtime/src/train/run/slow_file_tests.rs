@@ -107,7 +107,7 @@ fn a_checkpoint_of_a_run_that_fails_is_given_up() {
             save.finish(&rank).map(drop)
         } else {
             // The call of `start`, without a file.
-            begin_checkpoint(&rank, dir.path(), 2)?;
+            begin_checkpoint(&rank, ("--save", dir.path()), 2)?;
             Err(Error::Input("the rank fails".into()))
         }
     });

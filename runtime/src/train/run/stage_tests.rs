@@ -17,8 +17,7 @@ use crate::optim::{
     AdamWOptions, Ema, MuonOptions, Optimizer, OptimizerError, ParamGroups, Select, UpdateRule,
 };
 use crate::pipeline::sum_tied_gradients;
-use crate::state_dict::TrainingState;
-use crate::state_dict::{HfMapping, HfName, export_hf, import_hf};
+use crate::state_dict::{HfMapping, HfName, TrainingState, TrainingStateMut, export_hf, import_hf};
 use crate::tensor::{ParamRef, Rank, ZeroStage};
 use meshwright_store::__internal::{load_checkpoint, with_shard_entries};
 

@@ -1,3 +1,4 @@
 //! Training loops that a program writes: their checkpoints and reports.
 
 mod checkpoints;
+mod reports;
