@@ -1,6 +1,8 @@
 //! Parts of the trainer for training loops that a program writes itself.
 
 mod checkpoints;
+mod failure;
+mod load;
 mod loaded_state;
 mod reports;
 

@@ -54,8 +54,8 @@ fn open_checkpoint<C: HfConfig>(path: &Path, is_auto: bool) -> Result<Option<Che
     Ok(Some(checkpoint))
 }
 
-/// Opens the checkpoint at `path`, which `flag` names. Returns `None` if there is none, damaged or not, and `auto` names
-/// a choice that begins without one.
+/// Opens the checkpoint at `path`, which `flag` names. Returns `None` if there is none, damaged or not, and `auto`
+/// names a choice that begins without one.
 pub fn open_if_any(
     path: &Path,
     flag: &'static str,
@@ -81,8 +81,8 @@ fn check_trainer(checkpoint: &Checkpoint) -> Result<()> {
         return Ok(());
     }
     Err(Error::Input(format!(
-        "--resume: {} was saved by `save_state` in a training loop of a program, which continues it by `load_state`; the \
-         trainer continues its own checkpoints",
+        "--resume: {} was saved by `save_state` in a training loop of a program, which continues it by `load_state`; \
+         the trainer continues its own checkpoints",
         checkpoint.folder().display()
     )))
 }

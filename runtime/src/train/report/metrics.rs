@@ -141,8 +141,8 @@ pub struct ClaimedMetrics {
 }
 
 impl ClaimedMetrics {
-    /// Checks that a run can write the file at `path`, which `flag` names: that every line has the metrics of a step, and the last one is
-    /// at most torn.
+    /// Checks that a run can write the file at `path`, which `flag` names: that every line has the metrics of a step,
+    /// and the last one is at most torn.
     ///
     /// # Errors
     /// A file with other lines, one to which another run writes, and one that cannot be read.

@@ -70,8 +70,8 @@ pub(super) fn begin_checkpoint(
     Ok(CheckpointWriter::join(dir, steps))
 }
 
-/// Exchanges the results of a part of the checkpoint of `flag` after `steps` steps. Every rank calls it when its part is
-/// done or has failed, and returns the values in the order of ranks.
+/// Exchanges the results of a part of the checkpoint of `flag` after `steps` steps. Every rank calls it when its part
+/// is done or has failed, and returns the values in the order of ranks.
 ///
 /// # Errors
 /// [`Error::Save`] with the first failure on all ranks, if the system has refused a part. Other errors are of this

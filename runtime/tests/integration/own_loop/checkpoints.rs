@@ -335,7 +335,7 @@ fn dataset(text: &str, batch: usize) -> Dataset {
     Dataset::new(file, 4, batch, Order::Shuffled, 1).unwrap()
 }
 
-/// As the trainer compares them.
+/// Compares data and settings of samples like the trainer.
 #[test]
 fn a_loop_continues_with_the_same_samples() {
     let dir = tempfile::tempdir().unwrap();
