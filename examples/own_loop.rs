@@ -54,13 +54,15 @@ struct Saved {
     best: Option<f64>,
 }
 
-fn main() -> Result<()> {
+fn main() {
     let mut words = std::env::args().skip(1);
     let folder = words.next().unwrap_or("own_loop_out".to_owned());
     let steps = words.next().and_then(|steps| steps.parse().ok()).unwrap_or(200);
-    let trained = train("dp=2,tp=2", Path::new(&folder), steps)?;
-    println!("lowest validation loss: {:?} nats", trained.best);
-    Ok(())
+    match train("dp=2,tp=2", Path::new(&folder), steps) {
+        Ok(trained) => println!("lowest validation loss: {:.3?} nats", trained.best),
+        // With the exit code of its cause.
+        Err(error) => error.exit(),
+    }
 }
 
 /// Results of the steps of one call, the same on every rank.
@@ -95,6 +97,9 @@ pub fn train(mesh: &str, folder: &Path, steps: u64) -> Result<Trained> {
             if saved.batch != BATCH {
                 let text = format!("{BATCH} rows in a batch, but {} were saved", saved.batch);
                 return Err(Error::Input(text));
+            }
+            if first >= steps {
+                return Err(Error::Input(format!("{first} steps are done already")));
             }
         }
 

@@ -41,7 +41,7 @@ pub fn read_given(
         given.insert(flag.name, GivenValue { text, source: SettingSource::CommandLine });
     }
     if let Some(path) = given.get("config").map(|given| given.text.clone()) {
-        for (name, value) in file::read_file(Path::new(&path)).map_err(ConfigError::Invalid)? {
+        for (name, value) in file::read_file(Path::new(&path), own).map_err(ConfigError::Invalid)? {
             given.entry(name).or_insert(value);
         }
     }

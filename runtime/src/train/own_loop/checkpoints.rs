@@ -10,6 +10,7 @@ use crate::checkpoint::{
 };
 use crate::data::{DataPosition, Dataset};
 use crate::mesh::AxisOrder;
+use crate::os::ignore_file_size_signal;
 use crate::tensor::Rank;
 use crate::train::console::print_line;
 use crate::train::run::{find_infinite_param, save_to_folder};
@@ -82,9 +83,12 @@ impl<'a> LoopCheckpoints<'a> {
     /// Opens the folder `dir`, creating it if needed. No other run can save there while rank 0 has this value. Every
     /// rank calls it.
     ///
+    /// From then on, a write beyond the file size limit of the process is an error instead of its end.
+    ///
     /// # Errors
     /// On all ranks: a folder that cannot hold checkpoints, or to which another run saves.
     pub fn open(rank: &Rank, dir: impl AsRef<Path>) -> Result<LoopCheckpoints<'a>> {
+        ignore_file_size_signal();
         let dir = dir.as_ref();
         let folder = (rank.index() == 0).then(|| CheckpointFolder::prepare(dir)).transpose();
         let folder = fail_together(rank, OPEN, folder.map_err(Error::of_flag(OPEN)))?;

@@ -84,6 +84,17 @@ fn slips_of_own_flags_are_explained() {
     }
 }
 
+#[test]
+fn own_flags_are_no_keys_of_files() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("run.toml");
+    std::fs::write(&path, "steps = 3\nprobes = 2\n").unwrap();
+    let text = refusal_of::<Flags>(&format!("--config {}", path.display()));
+    let part =
+        "run.toml:2: `probes` is a flag of this program, and no setting; pass --probes on the";
+    assert_contains(&text, part);
+}
+
 #[derive(Args, Debug)]
 struct Required {
     #[arg(long)]
