@@ -18,13 +18,23 @@ mod encoder_decoder;
 #[allow(dead_code, reason = "its `main` is not called")]
 #[path = "mlp.rs"]
 mod mlp;
+#[allow(dead_code, reason = "its `main` is not called")]
+#[path = "own_loop.rs"]
+mod own_loop;
+#[allow(dead_code, reason = "its `main` is not called")]
+#[path = "own_trainer.rs"]
+mod own_trainer;
+
+use std::path::Path;
 
 use meshwright::mesh_test;
+use meshwright::models::llama::Llama;
 use meshwright::models::mixtral::Mixtral;
 use meshwright::prelude::*;
 use meshwright::schedule::ScheduleKind;
 use meshwright::testing::Observed;
-use meshwright::train::Config;
+use meshwright::train::config::RunSettings;
+use meshwright::train::{Config, Optimizers};
 use meshwright_examples::long_context::LongLlama;
 
 #[test]
@@ -56,6 +66,68 @@ fn the_classifier_learns_the_same_on_every_mesh() {
             );
         }
         assert_eq!(other.accuracy, alone.accuracy, "{mesh}");
+    }
+}
+
+/// Returns the lines of a metrics file.
+fn metrics(path: &Path) -> Vec<serde_json::Value> {
+    let text = std::fs::read_to_string(path).unwrap();
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+/// Stopped after a checkpoint, and continued on the same mesh and on another one.
+#[test]
+fn the_own_loop_continues_its_run() {
+    let dir = tempfile::tempdir().unwrap();
+    let whole = own_loop::train("fsdp=2", &dir.path().join("whole"), 100).unwrap();
+    let parts = dir.path().join("parts");
+    let first = own_loop::train("fsdp=2", &parts, 60).unwrap();
+    let rest = own_loop::train("fsdp=2", &parts, 100).unwrap();
+    assert_eq!([first.losses, rest.losses].concat(), whole.losses);
+    assert_eq!(rest.best, whole.best);
+    let best = whole.best.unwrap();
+    assert!(best < 3.2 && whole.losses[0] > 4.5, "{best} {}", whole.losses[0]);
+
+    let lines = metrics(&parts.join("metrics.jsonl"));
+    let steps: Vec<_> = lines.iter().map(|line| line["step"].as_u64().unwrap()).collect();
+    assert_eq!(steps, (1..=100).collect::<Vec<_>>());
+    for (line, loss) in lines.iter().zip(&whole.losses) {
+        assert_eq!(line["loss"], *loss);
+        assert_eq!(line["tokens"], 16 * 32);
+        assert!(line["mfu"].as_f64().unwrap() > 0.0 && line["lr"].as_f64().unwrap() > 0.0);
+        let is_evaluated = line["step"].as_u64().unwrap() % 50 == 0;
+        assert_eq!(line.get("eval_loss").is_some(), is_evaluated);
+        assert_eq!(line.get("best_loss").is_some(), is_evaluated);
+    }
+    assert_eq!(lines[99]["best_loss"], best);
+
+    own_loop::train("fsdp=2", &dir.path().join("moved"), 60).unwrap();
+    let moved = own_loop::train("dp=2,tp=2", &dir.path().join("moved"), 70).unwrap();
+    for (loss, expected) in moved.losses.iter().zip(&whole.losses[60..]) {
+        assert!((loss - expected).abs() < 1e-5, "{loss}, on one mesh {expected}");
+    }
+}
+
+#[test]
+fn the_own_trainer_has_flags_and_a_metric() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("m.jsonl");
+    let line = format!(
+        "train --mesh dp=2 --steps 4 --layers 1 --hidden 16 --heads 2 --seq 8 --batch 4 --sample-tokens 0 --tag second \
+         --metrics {}",
+        path.display()
+    );
+    let words = line.split_whitespace().map(Into::into);
+    let (settings, flags) =
+        RunSettings::read_and::<own_trainer::Flags>(words, &Optimizers::default()).unwrap();
+    assert_eq!((flags.tag.as_str(), flags.warn_above), ("second", None));
+    let trainer = Trainer::<Llama>::with_settings(settings).unwrap();
+    let watch = move |_: &Rank| Ok(own_trainer::Watch::new(&flags));
+    let losses = trainer.on_step(watch).train().unwrap().losses;
+    let mut smooth = losses[0];
+    for (line, loss) in metrics(&path).iter().zip(&losses) {
+        smooth += 0.1 * (loss - smooth);
+        assert_eq!(line["smooth_loss"], smooth);
     }
 }
 

@@ -73,7 +73,7 @@
 //! |---|---|
 //! | write a model | [`prelude`] for the names; [`nn::layers`] and [`Tensor`] for layers and operations |
 //! | train a language model from the command line | [`train::Trainer`], with a model of [`models`] or your own |
-//! | write a training loop | [`run_on`], [`nn::build`], [`Loss`], [`optim`]; [`tensor::Metric`] for metrics |
+//! | write a training loop | [`run_on`], [`nn::build`], [`Loss`], [`optim`], [`train::LoopCheckpoints`] |
 //! | check that the mesh does not matter | [`mesh_test`], [`testing`] |
 //! | write a layer, or a function with a backward of its own | [`nn::Build`], [`tensor::function`] |
 //! | read and write data and weights | [`data`], [`checkpoint`], [`state_dict`] |

@@ -54,7 +54,7 @@ fn only_metrics_of_the_run_are_continued() {
     let other = workspace.read("other.jsonl");
     let resumed = workspace.train("--resume out --steps 4 --metrics other.jsonl").stderr;
     let warning = "warning: --metrics: other.jsonl has lines that are none of this run (line 5 is of step 5, and \
-                   --steps is 4); a copy of it is in ";
+                   the run ends at step 4); a copy of it is in ";
     assert_contains(&resumed, warning);
     assert_eq!(workspace.read("other.jsonl.1"), other);
     let resumed = workspace.train("--resume out --steps 4 --metrics m.jsonl").stderr;

@@ -62,8 +62,10 @@ pub enum Error {
         error: CheckpointError,
     },
     /// A checkpoint that a rank could not write, on all ranks alike.
-    #[error("--save: {message}")]
+    #[error("{flag}: {message}")]
     Save {
+        /// The flag or call that names the folder.
+        flag: &'static str,
         /// Completed steps of the state.
         steps: u64,
         /// The first failure.

@@ -11,6 +11,7 @@ mod explain;
 mod hub;
 mod machine;
 mod micro_batch;
+mod own_loop;
 mod pipeline_step;
 mod plan;
 mod preflight;
@@ -20,7 +21,7 @@ mod run_on;
 mod step;
 mod trainer;
 
-pub use crate::state_dict::{HfName, import_hf};
+pub use crate::state_dict::{HfName, TrainingState, TrainingStateMut, import_hf};
 pub use config::{Config, ConfigError, Decay, LrSchedule};
 pub use config::{OptimizerEntry, OptimizerFlags, Optimizers};
 pub use error::{Error, Result};
@@ -28,6 +29,7 @@ pub use error::{Error, Result};
 pub use machine::Gpus;
 pub use machine::Machine;
 pub use meshwright_store::family::{Family, LanguageModel, Outline};
+pub use own_loop::{LoadedState, LoopCheckpoints, StepNumbers, StepReports};
 pub use report::{
     AxisUse, Evaluation, KnownSteps, MemoryUse, MetricsError, MetricsFile, PeakFlops, Report,
     StepMetrics, StepObserver, StepReport, Summary,

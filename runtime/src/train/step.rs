@@ -7,7 +7,6 @@ use crate::parity::Observed;
 use crate::pipeline::{ExecutorError, Pipeline};
 use crate::tensor::{Mean, Metric, ParamRef, Rank};
 use meshwright_core::__internal as scope;
-use meshwright_store::__internal::TrainingState;
 
 use super::LanguageModel;
 use super::config::OptimizerConfig;
@@ -16,6 +15,7 @@ use super::micro_batch::{
     EagerLauncher, GradAccumulator, MicroBatchLauncher, StepGradients, StepInput,
 };
 use super::pipeline_step::{ScheduleTimes, ScheduledStep, run_schedule};
+use crate::state_dict::TrainingState;
 
 /// The training state of one rank: its shards of the model, the optimizer and the moving average.
 pub struct RankState<M> {

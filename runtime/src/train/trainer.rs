@@ -58,6 +58,34 @@ impl<M: LanguageModel> Trainer<M> {
     /// # Errors
     /// As [`from_args`](Self::from_args).
     pub fn from_args_with(optimizers: &Optimizers) -> Result<Trainer<M>> {
+        Ok(Trainer::from_args_and::<()>(optimizers)?.0)
+    }
+
+    /// A trainer with the settings of the command line, and the flags of the program: the fields of a struct with
+    /// `#[derive(clap::Args)]` of clap 4. `--help` lists them under a heading of their own.
+    ///
+    /// A flag with the name of a setting ends the program when it starts, as does one without a name (`#[arg(long)]`).
+    /// Own flags are no keys of `--config` files, and checkpoints do not keep them: a run that is resumed takes them
+    /// from its command line again, and does not compare them.
+    ///
+    /// ```text
+    /// #[derive(clap::Args)]
+    /// struct Flags {
+    ///     /// Name of the run in the log
+    ///     #[arg(long, value_name = "NAME", default_value = "first")]
+    ///     tag: String,
+    /// }
+    ///
+    /// fn main() -> meshwright::Result<()> {
+    ///     let (trainer, flags) = Trainer::<Llama>::from_args_and::<Flags>(&Optimizers::default())?;
+    ///     println!("run {}", flags.tag);
+    ///     trainer.run()
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`from_args`](Self::from_args).
+    pub fn from_args_and<A: clap::Args>(optimizers: &Optimizers) -> Result<(Trainer<M>, A)> {
         start_clock();
         ignore_file_size_signal();
         watch_stop_signals();
@@ -65,8 +93,10 @@ impl<M: LanguageModel> Trainer<M> {
         #[cfg(feature = "cuda")]
         meshwright_cuda::native::request_hardware_queues();
         exit_on_panic(|| {
-            let settings = RunSettings::read(std::env::args_os(), optimizers);
-            let trainer = settings.map_err(Error::Config).and_then(Trainer::with_settings);
+            let read = RunSettings::read_and::<A>(std::env::args_os(), optimizers);
+            let trainer = read
+                .map_err(Error::Config)
+                .and_then(|(settings, own)| Ok((Trainer::with_settings(settings)?, own)));
             Ok(trainer.unwrap_or_else(|error| error.exit()))
         })
     }
@@ -179,7 +209,8 @@ impl<M: LanguageModel> Trainer<M> {
 
     /// Adds an observer of the steps, which `make` creates on the thread of each rank, before its first step.
     ///
-    /// Observers are called after the trainer's own reports, in the order in which they were added. They make no step
+    /// Observers are called in the order in which they were added, before progress and metrics, to which they
+    /// [add](super::StepReport::metric) numbers. They make no step
     /// wait for the device, and `--explain` and `--preflight` do not call them. An error of `make` ends the run.
     ///
     /// ```

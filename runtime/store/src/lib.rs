@@ -13,7 +13,7 @@ pub mod __internal {
     pub use crate::data::lfs::{IS_LFS_POINTER, is_lfs_pointer};
     pub use crate::state_dict::snapshot::StateSnapshot;
     pub use crate::state_dict::training_state::{
-        TrainingState, TrainingStateMut, load_checkpoint, saved_elements, state_kinds_in,
-        training_tensors, with_shard_entries,
+        load_checkpoint, saved_elements, saved_kinds_of, state_kinds_in, training_tensors,
+        with_shard_entries,
     };
 }

@@ -1,4 +1,5 @@
-//! Collectives over device memory and over NCCL, the programs of the crate, and schedules of PyTorch.
+//! Collectives over device memory and over NCCL, training loops of programs, the programs of the crate, and schedules
+//! of PyTorch.
 //!
 //! Tests that change their process permanently, by environment variables or stubs of the vendor's libraries, are
 //! programs of their own.
@@ -6,5 +7,6 @@
 mod device_collectives;
 #[cfg(feature = "cuda")]
 mod nccl;
+mod own_loop;
 mod programs;
 mod pytorch_schedules;

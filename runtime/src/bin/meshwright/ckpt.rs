@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use meshwright::checkpoint::{Checkpoint, Manifest, TrainState};
+use meshwright::data::DataPosition;
 
 use super::failure::Failure;
 
@@ -53,17 +54,24 @@ pub fn run_command(matches: &ArgMatches) -> Result<(String, bool), Failure> {
 }
 
 fn describe(folder: &Path, manifest: &Manifest) -> String {
-    let TrainState { step, seed, mesh, mesh_order, data, history, .. } = &manifest.state;
+    let TrainState { step, seed, mesh, mesh_order, data, history, own_loop, .. } = &manifest.state;
     let order = mesh_order.as_ref().map(|order| format!(" in the order {order}"));
     let bytes: u64 = manifest.files.iter().map(|file| file.bytes).sum();
     let mut text = format!(
-        "{}: all files match their hashes\n  step {step} of seed {seed}, saved on the mesh {mesh}{}\n  {} samples of \
-         {} were trained on\n",
+        "{}: all files match their hashes\n  step {step} of seed {seed}, saved on the mesh {mesh}{}\n",
         folder.display(),
         order.unwrap_or_default(),
-        data.samples,
-        data.file
     );
+    if let Some(DataPosition { samples, file, .. }) = data {
+        let _ = writeln!(text, "  {samples} samples of {file} were trained on");
+    }
+    if let Some(own) = own_loop {
+        let _ = writeln!(
+            text,
+            "  by a training loop of a program, with the optimizer {}",
+            own.optimizer
+        );
+    }
     if !history.run.is_empty() {
         let _ = writeln!(text, "  run {}", history.run);
     }

@@ -7,19 +7,27 @@ use toml::de::{DeInteger, DeTable, DeValue};
 
 use super::flags::{Flag, FlagKind};
 use super::given_value::GivenValue;
+use super::own_flags::OwnFlags;
 use super::{Problem, SettingSource};
 use crate::os::read_text;
 
 /// Reads the settings of the file at `path`, or all problems with them.
-pub fn read_file(path: &Path) -> Result<Vec<(&'static str, GivenValue)>, Vec<Problem>> {
+pub fn read_file(
+    path: &Path,
+    own: &OwnFlags,
+) -> Result<Vec<(&'static str, GivenValue)>, Vec<Problem>> {
     let text = read_text(path).map_err(|error| {
         let message = format!("--config: cannot read {}: {error}", path.display());
         vec![Problem { source: Some(SettingSource::CommandLine), message }]
     })?;
-    parse(&text, path)
+    parse(&text, path, own)
 }
 
-fn parse(text: &str, path: &Path) -> Result<Vec<(&'static str, GivenValue)>, Vec<Problem>> {
+fn parse(
+    text: &str,
+    path: &Path,
+    own: &OwnFlags,
+) -> Result<Vec<(&'static str, GivenValue)>, Vec<Problem>> {
     let at = |offset: usize| SettingSource::File {
         path: path.to_owned(),
         line: 1 + text.as_bytes()[..offset.min(text.len())].iter().filter(|b| **b == b'\n').count(),
@@ -35,7 +43,7 @@ fn parse(text: &str, path: &Path) -> Result<Vec<(&'static str, GivenValue)>, Vec
     for (key, value) in entries {
         let name = key.get_ref().as_ref();
         let source = at(key.span().start);
-        let outcome = match parse_setting(name, value.get_ref()) {
+        let outcome = match parse_setting(name, value.get_ref(), own) {
             Ok((flag, _)) if given.iter().any(|(other, _)| *other == flag) => {
                 Err(format!("`{name}` is set twice"))
             }
@@ -50,8 +58,18 @@ fn parse(text: &str, path: &Path) -> Result<Vec<(&'static str, GivenValue)>, Vec
 }
 
 /// Returns the flag of a key, and its value as text for the command line.
-fn parse_setting(name: &str, value: &DeValue<'_>) -> Result<(&'static str, OsString), String> {
-    let flag = Flag::find(&name.replace('_', "-")).ok_or_else(|| unknown_key(name, value))?;
+fn parse_setting(
+    name: &str,
+    value: &DeValue<'_>,
+    own: &OwnFlags,
+) -> Result<(&'static str, OsString), String> {
+    let dashed = name.replace('_', "-");
+    if own.has(&dashed) {
+        return Err(format!(
+            "`{name}` is a flag of this program, and no setting; pass --{dashed} on the command line"
+        ));
+    }
+    let flag = Flag::find(&dashed).ok_or_else(|| unknown_key(name, value))?;
     if flag.name == "config" {
         return Err("`config` cannot be set in a file; pass --config on the command line".into());
     }

@@ -4,22 +4,25 @@ use std::ffi::OsString;
 use std::path::Path;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{Arg, ArgAction, Command, value_parser};
+use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 
 use super::file;
 use super::flags::{Flag, FlagKind};
 use super::given_value::{GivenMap, GivenValue};
+use super::own_flags::{OwnFlags, TEXT_FLAGS};
 use super::settings::FLAGS;
 use super::{ConfigError, OptimizerEntry, Optimizers, Problem, SettingSource};
 
-/// Reads the command line and the `--config` file that it names.
+/// Reads the command line, with the `own` flags of the program, and the `--config` file that it names.
 pub fn read_given(
-    args: impl IntoIterator<Item = OsString>,
+    args: Vec<OsString>,
     optimizers: &Optimizers,
-) -> Result<GivenMap, ConfigError> {
+    own: &OwnFlags,
+) -> Result<(GivenMap, ArgMatches), ConfigError> {
     let args = glue_negatives(args);
-    let matches = command(optimizers).try_get_matches_from(&args).map_err(|error| {
-        match (error.kind(), unknown_flags(&args)) {
+    let command = own.add_to(command(optimizers));
+    let matches = command.try_get_matches_from(&args).map_err(|error| {
+        match (error.kind(), unknown_flags(&args, own)) {
             (ErrorKind::UnknownArgument, unknown) if !unknown.is_empty() => {
                 ConfigError::Invalid(unknown)
             }
@@ -38,23 +41,26 @@ pub fn read_given(
         given.insert(flag.name, GivenValue { text, source: SettingSource::CommandLine });
     }
     if let Some(path) = given.get("config").map(|given| given.text.clone()) {
-        for (name, value) in file::read_file(Path::new(&path)).map_err(ConfigError::Invalid)? {
+        for (name, value) in file::read_file(Path::new(&path), own).map_err(ConfigError::Invalid)? {
             given.entry(name).or_insert(value);
         }
     }
-    Ok(given)
+    Ok((given, matches))
 }
 
 /// Lists all unknown flags of a command line. Clap stops at the first one.
-fn unknown_flags(args: &[OsString]) -> Vec<Problem> {
+fn unknown_flags(args: &[OsString], own: &OwnFlags) -> Vec<Problem> {
     let words = args.iter().skip(1).filter_map(|arg| arg.to_str()?.strip_prefix("--"));
     let names = words.map(|word| word.split('=').next().unwrap_or_default());
     let unknown = names.filter(|name| {
-        !name.is_empty() && Flag::find(name).is_none() && !["help", "version"].contains(name)
+        !name.is_empty()
+            && Flag::find(name).is_none()
+            && !TEXT_FLAGS.contains(name)
+            && !own.has(name)
     });
     let problems = unknown.map(|name| Problem {
         source: Some(SettingSource::CommandLine),
-        message: Flag::describe_unknown("flag", name, "--"),
+        message: own.describe_unknown(name),
     });
     problems.collect()
 }
@@ -127,7 +133,7 @@ fn with_value(arg: Arg, flag: &'static Flag) -> Arg {
 }
 
 /// Converts an error of clap to a problem.
-fn explain_clap_error(error: clap::Error) -> ConfigError {
+pub fn explain_clap_error(error: clap::Error) -> ConfigError {
     let context = |kind| match error.get(kind) {
         Some(ContextValue::String(text)) => text.clone(),
         Some(ContextValue::Strings(texts)) => texts.join(" "),
@@ -143,15 +149,30 @@ fn explain_clap_error(error: clap::Error) -> ConfigError {
         ErrorKind::UnknownArgument => {
             format!("`{arg}` is not a flag; every setting is written as --name value")
         }
-        ErrorKind::ArgumentConflict => format!("{known} was given twice"),
+        ErrorKind::ArgumentConflict
+            if [arg.as_str(), ""].contains(&&*context(ContextKind::PriorArg)) =>
+        {
+            format!("{known} was given twice")
+        }
+        ErrorKind::InvalidValue if !context(ContextKind::InvalidValue).is_empty() => {
+            summary(&error)
+        }
         ErrorKind::InvalidValue | ErrorKind::WrongNumberOfValues => {
             format!("{known} needs a value, written as {arg}")
         }
+        ErrorKind::MissingRequiredArgument => format!("{arg} is missing"),
         ErrorKind::TooManyValues => format!(
             "{known} takes no value, but `{}` was given",
             context(ContextKind::InvalidValue)
         ),
-        _ => error.render().to_string().trim_start_matches("error: ").trim_end().to_owned(),
+        _ => summary(&error),
     };
     ConfigError::Invalid(vec![Problem { source: Some(SettingSource::CommandLine), message }])
+}
+
+/// Returns the message of clap without its usage.
+fn summary(error: &clap::Error) -> String {
+    let text = error.render().to_string();
+    let text = text.trim_start_matches("error: ");
+    text.split("\n\n").next().unwrap_or_default().trim_end().to_owned()
 }

@@ -23,6 +23,7 @@ mod memory_advice;
 mod optimizer;
 mod optimizers;
 mod other_names;
+mod own_flags;
 mod own_rows;
 mod pipeline;
 mod precision;

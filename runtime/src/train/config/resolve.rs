@@ -12,10 +12,11 @@ use crate::pipeline::StageCut;
 use crate::schedule::ScheduleKind;
 use crate::train::LrSchedule;
 
-use super::given::read_given;
+use super::given::{explain_clap_error, read_given};
 use super::kept_flags::add_kept_flags;
 use super::optimizer::OptimizerChoice;
 use super::optimizers::{OptimizerEntry, OptimizerFlags};
+use super::own_flags::OwnFlags;
 use super::rules::RULES;
 use super::setting_value::MeshSetting;
 use super::settings::{FLAGS, RunSettings};
@@ -33,7 +34,21 @@ impl RunSettings {
         args: impl IntoIterator<Item = OsString>,
         optimizers: &Optimizers,
     ) -> Result<RunSettings, ConfigError> {
-        Ok(RunSettings::of(read_given(args, optimizers)?, optimizers))
+        Ok(RunSettings::read_and::<()>(args, optimizers)?.0)
+    }
+
+    /// Reads a command line with the settings and the flags of the program, which are those of `A`.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read), and flags of the program that clash with settings.
+    pub fn read_and<A: clap::Args>(
+        args: impl IntoIterator<Item = OsString>,
+        optimizers: &Optimizers,
+    ) -> Result<(RunSettings, A), ConfigError> {
+        let own = OwnFlags::of::<A>()?;
+        let (given, matches) = read_given(args.into_iter().collect(), optimizers, &own)?;
+        let own = A::from_arg_matches(&matches).map_err(explain_clap_error)?;
+        Ok((RunSettings::of(given, optimizers), own))
     }
 
     /// Adds the settings that the checkpoint in `folder` keeps, which are `saved`, by flag. Those that are given

@@ -41,8 +41,8 @@ pub use description::describe_mesh;
 pub use memory::{DryRun, MemoryPlan};
 pub use outputs::PreparedOutputs;
 pub use pipeline::{PipelinePlan, build_model};
-pub use resume::{open_resumed, take_saved_settings};
-pub use saved_settings::settings_to_save;
+pub use resume::{open_if_any, open_resumed, take_saved_settings, warn_of_newer_checkpoints};
+pub use saved_settings::{other_samples, settings_to_save};
 pub use validation::Validation;
 
 /// Fraction of the memory that the plan of a run may take on a mesh that is chosen for it.

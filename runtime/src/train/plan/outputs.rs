@@ -107,7 +107,8 @@ impl Plan {
         let is_first = self.machine.own_rank().is_none_or(|rank| rank == 0);
         let of_first = |path: &Option<PathBuf>| path.clone().filter(|_| is_first);
         // All are locked before one is changed, by this run or by one that is refused.
-        let claim_metrics = |path: PathBuf| ClaimedMetrics::claim(&path, self.known_steps());
+        let claim_metrics =
+            |path: PathBuf| ClaimedMetrics::claim("--metrics", &path, self.known_steps());
         let metrics = of_first(metrics).map(claim_metrics).transpose()?;
         let claim_trace = |path: PathBuf| claim("--trace", path, is_trace);
         let trace = self.trace_path().map(claim_trace).transpose()?;

@@ -47,18 +47,31 @@ pub fn open_resumed<C: HfConfig>(config: &Config) -> Result<Option<Checkpoint>> 
 
 /// Opens the checkpoint at `path`. Returns `None` if there is none, damaged or not, for `--resume auto`.
 fn open_checkpoint<C: HfConfig>(path: &Path, is_auto: bool) -> Result<Option<Checkpoint>> {
-    match Checkpoint::open(path) {
-        Ok(checkpoint) => {
-            check_family::<C>(&checkpoint)?;
-            Ok(Some(checkpoint))
+    let auto = is_auto.then_some("--resume auto");
+    let Some(checkpoint) = open_if_any(path, "--resume", auto)? else { return Ok(None) };
+    check_trainer(&checkpoint)?;
+    check_family::<C>(&checkpoint)?;
+    Ok(Some(checkpoint))
+}
+
+/// Opens the checkpoint at `path`, which `flag` names. Returns `None` if there is none, damaged or not, and `auto`
+/// names a choice that begins without one.
+pub fn open_if_any(
+    path: &Path,
+    flag: &'static str,
+    auto: Option<&'static str>,
+) -> Result<Option<Checkpoint>> {
+    match (Checkpoint::open(path), auto) {
+        (Ok(checkpoint), _) => Ok(Some(checkpoint)),
+        (Err(CheckpointError::NotFound { .. }), Some(_)) => Ok(None),
+        (Err(error @ CheckpointError::NoneUsable { .. }), Some(auto)) => {
+            Err(Error::Input(format!(
+                "{auto}: {error}\nA run from the beginning would replace them: restore their files, or move {} away to \
+                 begin again",
+                path.display()
+            )))
         }
-        Err(CheckpointError::NotFound { .. }) if is_auto => Ok(None),
-        Err(error @ CheckpointError::NoneUsable { .. }) if is_auto => Err(Error::Input(format!(
-            "--resume auto: {error}\nA run from the beginning would replace them: restore their files, or move {} away \
-             to begin again",
-            path.display()
-        ))),
-        Err(error) => Err(Error::of_flag("--resume")(error)),
+        (Err(error), _) => Err(Error::of_flag(flag)(error)),
     }
 }
 
@@ -66,8 +79,21 @@ fn open_checkpoint<C: HfConfig>(path: &Path, is_auto: bool) -> Result<Option<Che
 pub fn first_step_of_data(config: &Config, resume: Option<&Checkpoint>) -> u64 {
     resume.map_or(0, |checkpoint| {
         let state = &checkpoint.manifest().state;
-        if config.new_data { state.step } else { state.data.first_step }
+        let first = state.data.as_ref().map_or(0, |data| data.first_step);
+        if config.new_data { state.step } else { first }
     })
+}
+
+/// Checks that the trainer has saved a checkpoint.
+fn check_trainer(checkpoint: &Checkpoint) -> Result<()> {
+    if checkpoint.manifest().state.own_loop.is_none() {
+        return Ok(());
+    }
+    Err(Error::Input(format!(
+        "--resume: {} was saved by `save_state` in a training loop of a program, which continues it by `load_state`; \
+         the trainer continues its own checkpoints",
+        checkpoint.folder().display()
+    )))
 }
 
 /// Checks a checkpoint to resume from against the settings, the data, and the `architecture` and parameters of the
@@ -97,7 +123,8 @@ pub fn check_checkpoint(
             checkpoint.folder().display()
         ));
     } else {
-        differences.check_samples(state.data.other_data(&position))?;
+        differences
+            .check_samples(state.data.as_ref().and_then(|data| data.other_data(&position)))?;
     }
     // It names what differs; tensors only show it.
     check_architecture(checkpoint, config, architecture)?;
@@ -107,17 +134,7 @@ pub fn check_checkpoint(
         training_tensors(params, |param| kinds(param).into_iter().chain(average).collect());
     checkpoint.check_tensors(expected).map_err(in_flag())?;
     check_steps_left(checkpoint, config)?;
-    for skipped in checkpoint.skipped() {
-        print_line(&format!("warning: {skipped}; going on from {}", checkpoint.folder().display()));
-    }
-    if let Some(other) = checkpoint.other_branch() {
-        print_line(&format!(
-            "warning: --resume: {0} and {1} are of different branches, as the run was resumed from an earlier step; \
-             going on from {0}",
-            checkpoint.folder().display(),
-            other.display()
-        ));
-    }
+    warn_of_newer_checkpoints(checkpoint, "--resume");
     match (has_average, config.optimizer.ema) {
         (false, Some(_)) => print_line(&format!(
             "warning: --ema: {} holds no average of the parameters; it starts from the parameters of step {}",
@@ -137,6 +154,21 @@ pub fn check_checkpoint(
         print_line(&format!("warning: --resume: not as in {folder}: {}", changed.join("; ")));
     }
     Ok(())
+}
+
+/// Warns of newer checkpoints that are damaged, and of those of another branch.
+pub fn warn_of_newer_checkpoints(checkpoint: &Checkpoint, flag: &str) {
+    for skipped in checkpoint.skipped() {
+        print_line(&format!("warning: {skipped}; going on from {}", checkpoint.folder().display()));
+    }
+    if let Some(other) = checkpoint.other_branch() {
+        print_line(&format!(
+            "warning: {flag}: {0} and {1} are of different branches, as the run was resumed from an earlier step; \
+             going on from {0}",
+            checkpoint.folder().display(),
+            other.display()
+        ));
+    }
 }
 
 /// Checks that the run has not more steps already than it is to have. One that has all of them exports and samples.

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use crate::checkpoint::{Checkpoint, TrainState};
-use crate::data::DataError;
+use crate::data::{DataError, DataPosition};
 use crate::layout::{AxisId, AxisSet};
 use crate::mesh::MeshShape;
 use crate::tensor::ZeroStage;
@@ -66,6 +66,23 @@ fn auxiliary_weight(flag: &str, architecture: &Value) -> Option<String> {
         ("balance", weight) => format!("batch={weight}"),
         (_, weight) => weight.to_string(),
     })
+}
+
+/// Describes the data of `now` and each setting of its samples that differs from the saved ones, without the dashes of
+/// flags. Empty if a loop continues with the same samples.
+pub fn other_samples(saved: &DataPosition, now: &DataPosition) -> Vec<String> {
+    let [of_saved, of_now] = [saved, now].map(|position| {
+        let flags = flags_of(&serde_json::to_value(position).unwrap_or_default());
+        move |name: &str| flags.get(name).cloned().unwrap_or("none".to_owned())
+    });
+    let follows_from_data =
+        |flag: &&Flag| flag.kept.is_some_and(|kept| kept.change == Change::Refuse);
+    let settings = FLAGS.iter().filter(follows_from_data).filter_map(|Flag { name, .. }| {
+        let (saved, now) = (of_saved(name), of_now(name));
+        (saved != now).then(|| format!("{name}: {now}, but {saved} was saved"))
+    });
+    let data = saved.other_data(now);
+    data.iter().map(|data| data.trim_start_matches("--").to_owned()).chain(settings).collect()
 }
 
 impl<'a> Differences<'a> {
@@ -214,7 +231,6 @@ impl Difference {
 mod tests {
     use super::*;
     use crate::checkpoint::RunHistory;
-    use crate::data::DataPosition;
 
     fn config(line: &str) -> Config {
         Config::parse(line.split(' ')).unwrap_or_else(|error| panic!("{line}: {error}"))
@@ -223,7 +239,7 @@ mod tests {
     /// A checkpoint with these settings; one of an older version has fewer.
     fn saved(config: Value) -> TrainState {
         let (mesh, history) = ("1".to_owned(), RunHistory::begin(None));
-        let data = DataPosition::without_data(8, 0);
+        let data = Some(DataPosition::without_data(8, 0));
         TrainState {
             step: 2,
             seed: 0,
@@ -233,6 +249,7 @@ mod tests {
             history,
             evaluation: None,
             config,
+            own_loop: None,
         }
     }
 
@@ -284,7 +301,7 @@ mod tests {
     fn seeds_are_compared_in_all_digits() {
         let line = format!("t --mesh 1 --seq 8 --batch 4 --order shuffled --seed {}", u64::MAX);
         let mut saved = saved(settings_to_save(&config(&line), &Value::Null));
-        saved.data.seed = u64::MAX;
+        saved.data.as_mut().unwrap().seed = u64::MAX;
         let check = |line: &str| {
             let (now, architecture) = (config(line), Value::Null);
             Differences::new(&saved, &now, &architecture).check_samples(None)

@@ -1,4 +1,4 @@
-//! `--metrics`: one JSON object per step, one step per line.
+//! The metrics file: one JSON object per step, one step per line.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -25,8 +25,9 @@ pub struct StepMetrics {
     pub lr: f64,
     /// Tokens trained on in this step, over all ranks.
     pub tokens: u64,
-    /// Epochs of the data after the step: samples that were trained on, by the samples of the data.
-    pub epoch: f64,
+    /// Epochs of the data after the step: samples that were trained on, by the samples of the data, if these are known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub epoch: Option<f64>,
     /// Time at the end of the step, in seconds since 1970 (Unix time).
     pub time: f64,
     /// Duration in milliseconds.
@@ -69,12 +70,16 @@ pub struct StepMetrics {
     /// some, and the epochs of the source after the step.
     #[serde(flatten)]
     pub sources: BTreeMap<String, f64>,
+    /// Metrics of the program.
+    #[serde(flatten)]
+    pub own: BTreeMap<String, f64>,
 }
 
 /// A metrics file that cannot be used.
 #[derive(Debug, thiserror::Error)]
-#[error("--metrics: cannot {action} {}: {source}", path.display())]
+#[error("{flag}: cannot {action} {}: {source}", path.display())]
 pub struct MetricsError {
+    flag: &'static str,
     action: &'static str,
     path: PathBuf,
     source: std::io::Error,
@@ -84,12 +89,16 @@ pub struct MetricsError {
 #[derive(Debug)]
 pub struct MetricsFile {
     file: File,
+    flag: &'static str,
     path: PathBuf,
     /// True after a line that could not be written.
     has_failed: bool,
 }
 
 impl MetricsFile {
+    /// The name of the file in messages of a program without the flag `--metrics`.
+    pub(in crate::train) const NAME: &'static str = "metrics file";
+
     /// Opens the file at `path` for a run. One from the beginning moves the lines of an earlier one aside, to `NAME.1`
     /// and so on. A resumed run continues the file: lines of later steps, which will be repeated, are removed, as is a
     /// torn last line. If it has lines of another run, a copy of it is kept as `NAME.1` and so on.
@@ -98,7 +107,7 @@ impl MetricsFile {
     /// A file with other content than metrics, one to which another run writes, and one that cannot be created, read or
     /// written.
     pub fn open(path: &Path, run: KnownSteps) -> Result<MetricsFile, MetricsError> {
-        ClaimedMetrics::claim(path, run)?.open()
+        ClaimedMetrics::claim(MetricsFile::NAME, path, run)?.open()
     }
 
     /// Writes one line and flushes it; nothing, after a line that could not be written.
@@ -109,7 +118,10 @@ impl MetricsFile {
         if self.has_failed {
             return Ok(());
         }
-        let failed = |source| MetricsError { action: "write", path: self.path.clone(), source };
+        let failed = |source| {
+            let (flag, path) = (self.flag, self.path.clone());
+            MetricsError { flag, action: "write", path, source }
+        };
         let mut line = serde_json::to_vec(step).map_err(|error| failed(error.into()))?;
         line.push(b'\n');
         let start = self.file.stream_position();
@@ -127,17 +139,22 @@ impl MetricsFile {
 #[derive(Debug)]
 pub struct ClaimedMetrics {
     claimed: ClaimedFile,
+    flag: &'static str,
     path: PathBuf,
     run: KnownSteps,
 }
 
 impl ClaimedMetrics {
-    /// Checks that a run can write the file at `path`: that every line has the metrics of a step, and the last one is
-    /// at most torn.
+    /// Checks that a run can write the file at `path`, which `flag` names: that every line has the metrics of a step,
+    /// and the last one is at most torn.
     ///
     /// # Errors
     /// A file with other lines, one to which another run writes, and one that cannot be read.
-    pub fn claim(path: &Path, run: KnownSteps) -> Result<ClaimedMetrics, MetricsError> {
+    pub fn claim(
+        flag: &'static str,
+        path: &Path,
+        run: KnownSteps,
+    ) -> Result<ClaimedMetrics, MetricsError> {
         let path = path.to_owned();
         let mut action = "open";
         let claimed = ClaimedFile::claim(&path, |file| {
@@ -145,8 +162,8 @@ impl ClaimedMetrics {
             check_lines(file)
         });
         match claimed {
-            Ok(claimed) => Ok(ClaimedMetrics { claimed, path, run }),
-            Err(source) => Err(MetricsError { action, path, source }),
+            Ok(claimed) => Ok(ClaimedMetrics { claimed, flag, path, run }),
+            Err(source) => Err(MetricsError { flag, action, path, source }),
         }
     }
 
@@ -155,17 +172,17 @@ impl ClaimedMetrics {
     /// # Errors
     /// A file that cannot be created, read or written.
     pub fn open(self) -> Result<MetricsFile, MetricsError> {
-        let ClaimedMetrics { claimed, path, run } = self;
+        let ClaimedMetrics { claimed, flag, path, run } = self;
         let failed = |action| {
             let path = path.clone();
-            move |source| MetricsError { action, path, source }
+            move |source| MetricsError { flag, action, path, source }
         };
         let mut kept = 0;
         let mut file = if run.done == 0 {
             let (file, aside) = claimed.replace().map_err(failed("open"))?;
             if let Some(aside) = aside {
                 let aside = aside.display();
-                print_line(&format!("--metrics: the metrics of an earlier run are now in {aside}"));
+                print_line(&format!("{flag}: the metrics of an earlier run are now in {aside}"));
             }
             file
         } else {
@@ -175,7 +192,7 @@ impl ClaimedMetrics {
                 if let Some(other) = lines.other_run {
                     let copy = claimed.copy_aside().map_err(failed("copy"))?;
                     print_line(&format!(
-                        "warning: --metrics: {} has lines that are none of this run ({other}); a copy of it is in {}",
+                        "warning: {flag}: {} has lines that are none of this run ({other}); a copy of it is in {}",
                         path.display(),
                         copy.display()
                     ));
@@ -188,12 +205,13 @@ impl ClaimedMetrics {
             file.set_len(kept).map_err(failed("shorten"))?;
             file.seek(SeekFrom::Start(kept)).map_err(failed("continue"))?;
         }
-        Ok(MetricsFile { file, path, has_failed: false })
+        Ok(MetricsFile { file, flag, path, has_failed: false })
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::own_metrics::TRAINER_KEYS;
     use super::*;
 
     fn step(step: u64, loss: f64) -> StepMetrics {
@@ -203,7 +221,7 @@ mod tests {
             grad_norm: 0.5,
             lr: 1e-3,
             tokens: 64,
-            epoch: 0.25,
+            epoch: Some(0.25),
             time: 1.8e9,
             step_ms: 12.5,
             tokens_per_s: 5120.0,
@@ -220,6 +238,7 @@ mod tests {
             eval_perplexity: None,
             eval_bits_per_byte: None,
             sources: BTreeMap::new(),
+            own: BTreeMap::new(),
         }
     }
 
@@ -244,6 +263,31 @@ mod tests {
         assert_eq!(object["loss"], 5.5);
         assert_eq!(object["peak_bytes"]["gradients"], 2048);
         assert_eq!(object["comm_bytes"]["dp"], 128);
+    }
+
+    #[test]
+    fn names_of_a_program_are_none_of_these() {
+        let whole = StepMetrics {
+            bubble: Some(0.0),
+            padding: Some(0.0),
+            attention_balance: Some(1.0),
+            save_failed: Some(1),
+            eval_loss: Some(0.0),
+            eval_perplexity: Some(1.0),
+            eval_bits_per_byte: Some(0.0),
+            own: BTreeMap::from([("grad_noise".to_owned(), f64::NAN)]),
+            ..step(1, 1.0)
+        };
+        let text = serde_json::to_string(&whole).unwrap();
+        assert!(text.starts_with("{\"step\":1,\"loss\":1.0,"), "{text}");
+        let object: serde_json::Map<_, _> = serde_json::from_str(&text).unwrap();
+        assert!(object["grad_noise"].is_null());
+        let mut keys: Vec<_> = object.keys().map(String::as_str).collect();
+        keys.retain(|key| *key != "grad_noise");
+        let mut known = TRAINER_KEYS.to_vec();
+        keys.sort_unstable();
+        known.sort_unstable();
+        assert_eq!(keys, known);
     }
 
     #[test]
@@ -381,7 +425,7 @@ mod tests {
     fn unusable_files_are_named() {
         let error = MetricsFile::open(Path::new("/no/such/folder/m.jsonl"), run(0)).unwrap_err();
         let text = error.to_string();
-        assert!(text.contains("--metrics: cannot open /no/such/folder/m.jsonl"), "{text}");
+        assert!(text.contains("metrics file: cannot open /no/such/folder/m.jsonl"), "{text}");
         let full = MetricsFile::open(Path::new("/dev/full"), run(0));
         let text = full.unwrap().write_step(&step(1, 1.0)).unwrap_err().to_string();
         assert!(text.contains("cannot write /dev/full: No space left"), "{text}");

@@ -102,7 +102,10 @@ pub fn read_kept(file: &File, run: KnownSteps) -> io::Result<KeptLines> {
         let difference = if found.step <= last {
             Some(format!("line {number} is of step {}, after one of step {last}", found.step))
         } else if found.step > run.total {
-            Some(format!("line {number} is of step {}, and --steps is {}", found.step, run.total))
+            Some(format!(
+                "line {number} is of step {}, and the run ends at step {}",
+                found.step, run.total
+            ))
         } else {
             let tokens = found.tokens.zip(run.tokens).filter(|(found, own)| found != own);
             tokens.map(|(found, own)| {

@@ -13,7 +13,6 @@ use crate::tensor::Rank;
 use crate::train::Result;
 use crate::train::console::print_line;
 use crate::train::pipeline_step::ScheduleTimes;
-use crate::train::plan::Plan;
 
 use super::flops::{measure_peak, model_flops_per_token};
 use super::metrics::{MetricsError, MetricsFile, StepMetrics};
@@ -25,8 +24,9 @@ use super::usage::peak_bytes;
 /// Records the metrics of steps. Every rank has one, and rank 0 writes.
 pub struct MetricsRecorder<'a> {
     /// Written by rank 0.
-    file: Option<&'a Mutex<MetricsFile>>,
-    dataset: Arc<Dataset>,
+    file: Option<Arc<Mutex<MetricsFile>>>,
+    /// `None` if samples are no rows of a dataset.
+    pub dataset: Option<&'a Dataset>,
     flops_per_token: f64,
     peak: PeakFlops,
     /// The reason why there are no metrics of later steps, on rank 0.
@@ -34,18 +34,20 @@ pub struct MetricsRecorder<'a> {
 }
 
 impl<'a> MetricsRecorder<'a> {
-    /// Creates the recorder of a rank, and measures the peak FLOP/s if they are unknown. Every rank calls it.
+    /// Creates the recorder of a rank that trains on sequences of `seq` tokens, with the peak FLOP/s of its data sheet;
+    /// measures them if they are unknown. Every rank calls it.
     pub fn new<M>(
         rank: &Rank,
-        built: &Built<M>,
-        plan: &Plan,
-        file: Option<&'a Mutex<MetricsFile>>,
+        (built, seq): (&Built<M>, usize),
+        dataset: Option<&'a Dataset>,
+        peak_flops: Option<f64>,
+        file: Option<Arc<Mutex<MetricsFile>>>,
     ) -> MetricsRecorder<'a> {
         MetricsRecorder {
             file,
-            dataset: Arc::clone(&plan.dataset),
-            flops_per_token: model_flops_per_token(built, plan.config.seq),
-            peak: match plan.machine.peak_flops(rank.compute_dtype()) {
+            dataset,
+            flops_per_token: model_flops_per_token(built, seq),
+            peak: match peak_flops {
                 Some(flops) => PeakFlops { flops, is_of_data_sheet: true },
                 None => measure_peak(rank),
             },
@@ -55,8 +57,9 @@ impl<'a> MetricsRecorder<'a> {
 
     /// Returns the losses of the sources, from `sums` over all ranks, and their epochs after `step`.
     fn metrics_of_sources(&self, step: u64, sums: &[f64]) -> BTreeMap<String, f64> {
+        let Some(dataset) = self.dataset else { return BTreeMap::new() };
         let losses = SourceLosses::means_of_sums(sums);
-        let sources = self.dataset.source_epochs_after(step).zip(losses);
+        let sources = dataset.source_epochs_after(step).zip(losses);
         let metrics = sources.flat_map(|((name, epochs), loss)| {
             let loss = loss.map(|loss| (format!("loss.{name}"), loss));
             loss.into_iter().chain([(format!("epoch.{name}"), epochs)])
@@ -76,11 +79,11 @@ impl StepObserver for MetricsRecorder<'_> {
         let StepReport { rank, usage, .. } = report;
         let mut sums = vec![usage.flops[1] as f64];
         sums.extend(report.sources.iter().flat_map(SourceLosses::to_shares));
-        rank.all_reduce_f64(AxisSet::ALL, &Site::new("--metrics"), &mut sums);
+        rank.all_reduce_f64(AxisSet::ALL, &Site::new("metrics"), &mut sums);
         let peak_bytes = peak_bytes(rank)?;
         let has_stages = rank.degree(AxisId::Pp) > 1;
         let bubble = report.schedule.filter(|_| has_stages).map(|times| bubble(rank, times));
-        let Some(file) = self.file.filter(|_| rank.index() == 0) else { return Ok(()) };
+        let Some(file) = self.file.as_ref().filter(|_| rank.index() == 0) else { return Ok(()) };
         let model = self.flops_per_token * report.tokens as f64;
         let [mfu, hfu] = self.peak.utilization(model, sums[0], report.seconds);
         let line = StepMetrics {
@@ -89,7 +92,7 @@ impl StepObserver for MetricsRecorder<'_> {
             grad_norm: report.grad_norm,
             lr: report.lr,
             tokens: report.tokens,
-            epoch: self.dataset.epochs_after(report.step),
+            epoch: self.dataset.map(|dataset| dataset.epochs_after(report.step)),
             time: unix_time(),
             step_ms: report.seconds * 1e3,
             tokens_per_s: report.tokens_per_s(),
@@ -99,13 +102,14 @@ impl StepObserver for MetricsRecorder<'_> {
             peak_bytes,
             comm_bytes: usage.sent_bytes(rank),
             bubble,
-            padding: self.dataset.padding_of_step(report.step - 1),
+            padding: self.dataset.and_then(|dataset| dataset.padding_of_step(report.step - 1)),
             attention_balance: report.attention_balance,
             save_failed: report.save_failed,
             eval_loss: report.evaluation.map(|evaluation| evaluation.loss),
             eval_perplexity: report.evaluation.map(|evaluation| evaluation.perplexity()),
             eval_bits_per_byte: report.evaluation.and_then(|evaluation| evaluation.bits_per_byte),
             sources: self.metrics_of_sources(report.step, &sums[1..]),
+            own: report.own.to_vec().into_iter().collect(),
         };
         let written = file.lock().unwrap_or_else(PoisonError::into_inner).write_step(&line);
         if let Err(error) = written {
@@ -133,7 +137,7 @@ fn bubble(rank: &Rank, times: ScheduleTimes) -> f64 {
     elapsed[rank.index()] = times.elapsed.as_secs_f64();
     let busy = times.elapsed.saturating_sub(times.waited).as_secs_f64();
     let mut all: Vec<f64> = elapsed.into_iter().chain([busy]).collect();
-    rank.all_reduce_f64(AxisSet::ALL, &Site::new("--metrics"), &mut all);
+    rank.all_reduce_f64(AxisSet::ALL, &Site::new("metrics"), &mut all);
     let longest = all[..ranks].iter().copied().fold(0.0, f64::max);
     if longest > 0.0 { 1.0 - all[ranks] / (longest * ranks as f64) } else { 0.0 }
 }

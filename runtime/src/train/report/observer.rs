@@ -5,6 +5,7 @@ use crate::train::Result;
 use crate::train::pipeline_step::ScheduleTimes;
 
 use super::evaluation::Evaluation;
+use super::own_metrics::OwnMetrics;
 use super::source_losses::SourceLosses;
 use super::step_usage::StepUsage;
 
@@ -64,12 +65,24 @@ pub struct StepReport<'a> {
     /// The losses of the sources, if there are several.
     pub(in crate::train) sources: Option<SourceLosses>,
     pub(in crate::train) usage: StepUsage,
+    /// The metrics that observers have added.
+    pub(in crate::train) own: OwnMetrics,
 }
 
 impl StepReport<'_> {
     /// Returns the tokens per second, over all ranks.
     pub fn tokens_per_s(&self) -> f64 {
         self.tokens as f64 / self.seconds
+    }
+
+    /// Adds a metric of the program to the step, from [`StepObserver::end`]: a key of its line in the metrics file, and
+    /// a number of its progress line. Both are written by rank 0, with its value; those of other ranks are ignored, so
+    /// a number that differs between them is reduced before.
+    ///
+    /// # Errors
+    /// A name of another metric of the step, or one that has other characters than ASCII letters, digits and `_-./`.
+    pub fn metric(&self, name: &str, value: f64) -> Result<()> {
+        self.own.add(name, value)
     }
 }
 

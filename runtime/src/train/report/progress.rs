@@ -60,7 +60,9 @@ impl StepObserver for Progress {
         self.since_line = (tokens + report.tokens, seconds + report.seconds);
         let (tokens, seconds) = self.since_line;
         let (balance, rate) = (report.attention_balance, tokens as f64 / seconds);
-        let line = progress_line([done, self.steps], report.loss, balance, rate, (spent, left));
+        let own = report.own.to_vec();
+        let numbers = (report.loss, &own[..], balance);
+        let line = progress_line([done, self.steps], numbers, rate, (spent, left));
         if let Some(bar) = &self.bar {
             bar.set_position(done);
             bar.set_message(line.clone());
@@ -92,15 +94,28 @@ fn remaining_time(spent: Duration, done: u64, left: u64) -> Option<Duration> {
 
 fn progress_line(
     [done, steps]: [u64; 2],
-    loss: f64,
-    attention_balance: Option<f64>,
+    (loss, own, attention_balance): (f64, &[(String, f64)], Option<f64>),
     tokens_per_s: f64,
     (spent, left): (Duration, Option<Duration>),
 ) -> String {
     let balance = attention_balance.map(|balance| format!("attention balance {balance:.2}  "));
     let (balance, rate) = (balance.unwrap_or_default(), short_rate(tokens_per_s));
+    let own: String =
+        own.iter().map(|(name, value)| format!("{name} {}  ", short_number(*value))).collect();
     let (spent, left) = (clock_time(spent), left.map_or("?".into(), clock_time));
-    format!("step {done}/{steps}  loss {loss:.4}  {balance}{rate}tokens/s  {spent}, {left} left")
+    format!(
+        "step {done}/{steps}  loss {loss:.4}  {own}{balance}{rate}tokens/s  {spent}, {left} left"
+    )
+}
+
+/// Formats a number with four digits after the point, if these show it.
+fn short_number(number: f64) -> String {
+    match number.abs() {
+        size if size == 0.0 || (1e-2..1e6).contains(&size) || !size.is_finite() => {
+            format!("{number:.4}")
+        }
+        _ => format!("{number:.3e}"),
+    }
 }
 
 /// Formats a rate with at most four digits: `812 `, `9.31 k`, `1.20 M`.
@@ -131,15 +146,22 @@ mod tests {
         let spent = Duration::from_secs(20);
         let left = remaining_time(spent, 10, 90);
         assert_eq!(left, Some(Duration::from_secs(180)));
-        let line = |balance| progress_line([10, 100], 2.345678, balance, 9312.0, (spent, left));
+        let line =
+            |balance| progress_line([10, 100], (2.345678, &[], balance), 9312.0, (spent, left));
         assert_eq!(line(None), "step 10/100  loss 2.3457  9.31 ktokens/s  0:20, 3:00 left");
         assert_eq!(
             line(Some(0.9251)),
             "step 10/100  loss 2.3457  attention balance 0.93  9.31 ktokens/s  0:20, 3:00 left"
         );
         assert_eq!(
-            progress_line([0, 5], f64::NAN, None, 812.4, (Duration::ZERO, None)),
+            progress_line([0, 5], (f64::NAN, &[], None), 812.4, (Duration::ZERO, None)),
             "step 0/5  loss NaN  812 tokens/s  0:00, ? left"
+        );
+        let own = [("acc".to_owned(), 0.51234), ("noise".to_owned(), 1.5e-7)];
+        let numbers = (0.0, &own[..], Some(1.0));
+        assert_eq!(
+            progress_line([1, 5], numbers, 812.4, (Duration::ZERO, None)),
+            "step 1/5  loss 0.0000  acc 0.5123  noise 1.500e-7  attention balance 1.00  812 tokens/s  0:00, ? left"
         );
         assert_eq!(clock_time(Duration::from_secs(3 * 3600 + 121)), "3:02:01");
         assert_eq!(short_rate(1_204_000.0), "1.20 M");

@@ -18,21 +18,9 @@ pub struct StepUsage {
 impl StepUsage {
     /// Runs `step`, and returns its result and its usage.
     pub fn of<T>(rank: &Rank, step: impl FnOnce() -> T) -> (T, StepUsage) {
-        let before = flop_counters(rank);
-        let (bytes, times) = (rank.comms().bytes_by_axes(), rank.comms().times_by_axes());
+        let start = UsageStart::new(rank);
         let result = step();
-        let mut usage = StepUsage::default();
-        for (axes, now) in rank.comms().bytes_by_axes() {
-            let (sent, _) = usage.comm.entry(axes).or_default();
-            *sent = now - bytes.get(&axes).copied().unwrap_or_default();
-        }
-        for (axes, now) in rank.comms().times_by_axes() {
-            let (_, spent) = usage.comm.entry(axes).or_default();
-            *spent += now - times.get(&axes).copied().unwrap_or_default();
-        }
-        let after = flop_counters(rank);
-        usage.flops = [after[0] - before[0], after[1] - before[1]];
-        (result, usage)
+        (result, start.end(rank))
     }
 
     /// Adds the usage of another step.
@@ -54,6 +42,38 @@ impl StepUsage {
         let used = self.comm.iter().filter(|(_, (bytes, _))| *bytes > 0);
         sent.extend(used.map(|(axes, (bytes, _))| (axes.to_string(), *bytes)));
         sent
+    }
+}
+
+/// The counters of a rank at the start of a step.
+#[derive(Debug)]
+pub struct UsageStart {
+    flops: [u64; 2],
+    bytes: BTreeMap<AxisSet, u64>,
+    times: BTreeMap<AxisSet, CommTimes>,
+}
+
+impl UsageStart {
+    /// Reads the counters of `rank`.
+    pub fn new(rank: &Rank) -> UsageStart {
+        let (bytes, times) = (rank.comms().bytes_by_axes(), rank.comms().times_by_axes());
+        UsageStart { flops: flop_counters(rank), bytes, times }
+    }
+
+    /// Returns the usage since the start.
+    pub fn end(&self, rank: &Rank) -> StepUsage {
+        let mut usage = StepUsage::default();
+        for (axes, now) in rank.comms().bytes_by_axes() {
+            let (sent, _) = usage.comm.entry(axes).or_default();
+            *sent = now - self.bytes.get(&axes).copied().unwrap_or_default();
+        }
+        for (axes, now) in rank.comms().times_by_axes() {
+            let (_, spent) = usage.comm.entry(axes).or_default();
+            *spent += now - self.times.get(&axes).copied().unwrap_or_default();
+        }
+        let (before, after) = (self.flops, flop_counters(rank));
+        usage.flops = [after[0] - before[0], after[1] - before[1]];
+        usage
     }
 }
 

@@ -7,9 +7,10 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{Builder, JoinHandle};
 
 use crate::checkpoint::{CheckpointError, CheckpointWriter, Keep, TrainState};
+use crate::state_dict::TrainingState;
 use crate::tensor::Rank;
 use crate::train::{Error, Result};
-use meshwright_store::__internal::{StateSnapshot, TrainingState};
+use meshwright_store::__internal::StateSnapshot;
 
 use super::save::{agree, begin_checkpoint};
 
@@ -73,7 +74,7 @@ impl BackgroundSave {
         assert!(self.running.is_none(), "one checkpoint is written at a time");
         let writer = {
             let _waits_for_files = rank.comms().extend_time_limit();
-            begin_checkpoint(rank, dir, steps)?
+            begin_checkpoint(rank, ("--save", dir), steps)?
         };
         let mut snapshot =
             self.snapshot.take().unwrap_or_else(|| StateSnapshot::new(rank, training_state));
@@ -122,13 +123,13 @@ impl BackgroundSave {
             Err(_) => (self.end_thread(thread), None),
         };
         // Rank 0 must not wait for files that a rank which has failed never writes.
-        let all_written = agree(rank, steps, written).map(drop);
+        let all_written = agree(rank, ("--save", steps), written).map(drop);
         if let (Err(_), Some(thread)) = (&all_written, &thread) {
             thread.is_cancelled.store(true, Ordering::Relaxed);
         }
         let completed = thread.map_or(Ok(()), |thread| self.end_thread(thread));
         all_written?;
-        agree(rank, steps, completed)?;
+        agree(rank, ("--save", steps), completed)?;
         Ok(Some(steps))
     }
 

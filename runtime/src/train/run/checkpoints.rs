@@ -73,7 +73,7 @@ impl<M: LanguageModel> RankLoop<'_, M> {
         if in_background {
             return self.background_save.start(rank, &training_state, dir, (steps, &state), keep);
         }
-        save_to_folder(rank, &training_state, dir, (steps, &state), keep)?;
+        save_to_folder(rank, &training_state, ("--save", dir), (steps, &state), keep)?;
         self.note_saved(steps);
         Ok(())
     }

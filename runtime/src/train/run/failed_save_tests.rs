@@ -5,9 +5,9 @@ use crate::backend::cpu::CpuBackend;
 use crate::checkpoint::faults::{Fault, with_fault};
 use crate::checkpoint::{Checkpoint, CheckpointWriter, Keep, TrainState};
 use crate::comm::{RankComms, Site, launch};
+use crate::state_dict::TrainingState;
 use crate::tensor::{Rank, Settings};
 use crate::train::{Error, Result};
-use meshwright_store::__internal::TrainingState;
 
 use super::save::save_to_folder;
 use super::stage_tests::{StageState, adamw, train_state};
@@ -27,7 +27,13 @@ fn save_with_fault(failing: usize, index: usize) -> bool {
         let state = TrainingState { params: &params, optimizer: &state.optimizer, average: None };
         let save = |step: u64| {
             let described = || TrainState { step, ..train_state("fsdp=2") };
-            save_to_folder(&rank, &state, dir.path(), (step, &described), Keep::default())
+            save_to_folder(
+                &rank,
+                &state,
+                ("--save", dir.path()),
+                (step, &described),
+                Keep::default(),
+            )
         };
         save(2)?;
         let own = if rank.index() == failing { index } else { usize::MAX };

@@ -13,8 +13,8 @@ impl<M: LanguageModel> RankLoop<'_, M> {
     /// # Errors
     /// Other errors, and the failure if it is the last one of `limit` in a row.
     pub(super) fn tolerate_failed_save(&mut self, saved: Result<()>, limit: usize) -> Result<()> {
-        let (steps, message, code) = match saved {
-            Err(Error::Save { steps, message, code }) => (steps, message, code),
+        let (flag, steps, message, code) = match saved {
+            Err(Error::Save { flag, steps, message, code }) => (flag, steps, message, code),
             other => return other,
         };
         let Some(SaveConfig { dir, max_failed, .. }) = &self.plan.config.save else {
@@ -33,11 +33,11 @@ impl<M: LanguageModel> RankLoop<'_, M> {
         if failed >= limit {
             let message =
                 format!("{message}; saves have failed {failed} times in a row, and {last}");
-            return Err(Error::Save { steps, message, code });
+            return Err(Error::Save { flag, steps, message, code });
         }
         if is_first {
             print_line(&format!(
-                "warning: --save: {message}; the state after step {steps} is not saved, and {last}; training goes on \
+                "warning: {flag}: {message}; the state after step {steps} is not saved, and {last}; training goes on \
                  (failed saves in a row: {failed}; --max-failed-saves {max_failed} end the run)"
             ));
         }

@@ -34,7 +34,9 @@ mod stop;
 mod targets;
 mod whole_run;
 
-pub use rank_loop::RankLoop;
+pub use finite_params::find_infinite_param;
+pub use rank_loop::{RankLoop, call_all};
+pub use save::{exchange_results, save_to_folder};
 pub use shared::Shared;
 pub use stop::{begin_steps, start_clock};
 pub use whole_run::{ObserverFactory, RunEnd};

@@ -199,3 +199,39 @@ fn the_cause_of_an_error_has_the_exit_code() {
     let full = io::Error::from_raw_os_error(libc::ENOSPC);
     assert_eq!(Error::of_observer(full).exit_code(), LOST);
 }
+
+/// A metric of an observer is in the lines of its steps, with the value of rank 0.
+#[test]
+fn observers_add_metrics() {
+    struct Adds(&'static [&'static str]);
+    impl StepObserver for Adds {
+        fn end(&mut self, report: &StepReport<'_>) -> Result<()> {
+            let own = report.rank.index() as f64 + report.step as f64;
+            self.0.iter().try_for_each(|name| report.metric(name, own))
+        }
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("m.jsonl");
+    let run = |names: &'static [&'static str]| {
+        let line = format!("{SMALL} --mesh dp=2 --metrics {}", path.display());
+        let config = Config::parse(line.split(' ')).unwrap();
+        Trainer::<Llama>::new(config).unwrap().on_step(move |_| Ok(Adds(names))).train()
+    };
+    run(&["own", "layers.0/x"]).unwrap();
+    let text = std::fs::read_to_string(&path).unwrap();
+    let lines = text.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+    for (step, line) in (1..).zip(lines) {
+        assert_eq!((&line["own"], &line["layers.0/x"]), (&f64::from(step).into(), &line["own"]));
+    }
+    for (names, expected) in [
+        (
+            &["tokens"][..],
+            "metric `tokens`: the trainer reports a metric of this name; use another",
+        ),
+        (&["own", "own"], "metric `own`: it was already added to this step"),
+    ] {
+        let error = run(names).map(drop).unwrap_err();
+        assert!(error.to_string().starts_with(expected), "{error}");
+        assert_eq!(error.exit_code(), REFUSED);
+    }
+}

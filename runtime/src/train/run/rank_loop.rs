@@ -6,16 +6,17 @@ use crate::comm::RankComms;
 use crate::data::{MicroBatch, Prefetch};
 use crate::os::count_stoppable_step;
 use crate::parity::Observed;
+use crate::state_dict::TrainingStateMut;
 use crate::state_dict::import_hf;
 use crate::tensor::{Rank, Settings};
 use crate::train::console::print_line;
 use crate::train::cuda_graphs::CudaGraphs;
 use crate::train::micro_batch::{StepInput, data_rows};
 use crate::train::plan::{Plan, build_model};
-use crate::train::report::{AttentionBalance, SourceLosses, StepObserver, StepReport, StepUsage};
+use crate::train::report::{AttentionBalance, OwnMetrics, SourceLosses, StepObserver, StepReport, StepUsage};
 use crate::train::step::{RankState, StepFailure, StepStats, train_step};
 use crate::train::{Error, LanguageModel, Result};
-use meshwright_store::__internal::{TrainingStateMut, load_checkpoint};
+use meshwright_store::__internal::load_checkpoint;
 
 use super::background_save::BackgroundSave;
 use super::batch_check::check_first_batches;
@@ -225,12 +226,13 @@ impl<'a, M: LanguageModel> RankLoop<'a, M> {
             schedule: pipeline,
             sources: SourceLosses::of_step(rank, data, &micro_batches, &row_shares),
             usage,
+            own: OwnMetrics::default(),
         })
     }
 }
 
 /// Calls all observers, and returns the first error.
-pub(super) fn call_all(
+pub fn call_all(
     observers: &mut Observers<'_>,
     call: impl Fn(&mut dyn StepObserver) -> Result<()>,
 ) -> Result<()> {

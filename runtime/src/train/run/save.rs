@@ -11,76 +11,101 @@ use crate::data::DataPosition;
 use crate::mesh::AxisOrder;
 use crate::os::exit_code::code_of_error;
 use crate::tensor::Rank;
-use meshwright_store::__internal::{TrainingState, with_shard_entries};
+use meshwright_store::__internal::with_shard_entries;
 
+use crate::state_dict::TrainingState;
 use crate::train::plan::{Plan, settings_to_save};
 use crate::train::{Error, Result};
 
-/// Saves a checkpoint after `steps` steps, with the `state` besides tensors, in the folder `dir`, and removes those
-/// that are not to be kept. Every rank calls it.
+/// Saves a checkpoint after `steps` steps, with the `state` besides tensors, in the folder `dir` that `flag` names, and
+/// removes those that are not to be kept. Every rank calls it.
 ///
 /// # Errors
 /// As [`agree`].
-pub(super) fn save_to_folder(
+pub fn save_to_folder(
     rank: &Rank,
     training_state: &TrainingState<'_>,
-    dir: &Path,
+    (flag, dir): (&'static str, &Path),
     (steps, state): (u64, &dyn Fn() -> TrainState),
     keep: Keep,
 ) -> Result<()> {
     // Ranks wait for the files of the others, and for those that rank 0 writes at the end and removes.
     let _waits_for_files = rank.comms().extend_time_limit();
-    let writer = begin_checkpoint(rank, dir, steps)?;
+    let writer = begin_checkpoint(rank, (flag, dir), steps)?;
     let written = with_shard_entries(rank, training_state, |entries| {
         writer.write_rank(rank.index(), entries)
     });
-    let mut files = agree(rank, steps, written)?;
+    let mut files = agree(rank, (flag, steps), written)?;
     let completed = if rank.index() == 0 {
         files.sort_by(|a, b| a.name.cmp(&b.name));
         writer.commit(files, state(), keep).map(drop)
     } else {
         Ok(())
     };
-    agree(rank, steps, completed).map(drop)
+    agree(rank, (flag, steps), completed).map(drop)
 }
 
 /// Begins a checkpoint after `steps` steps in the folder `dir`. Every rank calls it, after its last update.
 ///
 /// # Errors
-/// As [`agree`].
-pub(super) fn begin_checkpoint(rank: &Rank, dir: &Path, steps: u64) -> Result<CheckpointWriter> {
+/// As [`agree`], and ranks that save another number of steps.
+pub(super) fn begin_checkpoint(
+    rank: &Rank,
+    (flag, dir): (&'static str, &Path),
+    steps: u64,
+) -> Result<CheckpointWriter> {
     rank.compare_last_updates();
     let begun = match rank.index() {
         0 => CheckpointWriter::begin_checkpoint(dir, steps).map(drop),
         _ => Ok(()),
     };
-    agree(rank, steps, begun)?;
+    let all = agree(rank, (flag, steps), begun.map(|()| steps))?;
+    if let Some(other) = all.iter().position(|own| *own != all[0]) {
+        return Err(Error::Input(format!(
+            "{flag}: rank 0 saves the state after step {}, and rank {other} that after step {}; all ranks have to save \
+             the same step",
+            all[0], all[other]
+        )));
+    }
     Ok(CheckpointWriter::join(dir, steps))
 }
 
-/// Exchanges the results of a part of the checkpoint after `steps` steps. Every rank calls it when its part is done or
-/// has failed, and returns the values in the order of ranks.
+/// Exchanges the results of a part of the checkpoint of `flag` after `steps` steps. Every rank calls it when its part
+/// is done or has failed, and returns the values in the order of ranks.
 ///
 /// # Errors
 /// [`Error::Save`] with the first failure on all ranks, if the system has refused a part. Other errors are of this
 /// rank.
 pub(super) fn agree<T: Serialize + DeserializeOwned>(
     rank: &Rank,
-    steps: u64,
+    (flag, steps): (&'static str, u64),
     own: std::result::Result<T, CheckpointError>,
 ) -> Result<Vec<T>> {
     let own = match own {
         Ok(value) => Ok(value),
         Err(error) if error.is_of_system() => Err((error.to_string(), code_of_error(&error))),
-        Err(error) => return Err(Error::of_flag("--save")(error)),
+        Err(error) => return Err(Error::of_flag(flag)(error)),
     };
-    let text = serde_json::to_string(&own).expect("names and numbers are JSON");
-    let texts = rank.comms().world().all_gather_texts(&Site::new("--save"), &text)?;
+    let values = exchange_results(rank, flag, &own)?;
+    values.map_err(|(message, code)| Error::Save { flag, steps, message, code })
+}
+
+/// Exchanges a result of each rank. Returns the values in the order of ranks, or the first error with its exit code.
+/// Every rank calls it.
+///
+/// # Errors
+/// Of the communication.
+pub fn exchange_results<T: Serialize + DeserializeOwned>(
+    rank: &Rank,
+    flag: &'static str,
+    own: &std::result::Result<T, (String, u8)>,
+) -> Result<std::result::Result<Vec<T>, (String, u8)>> {
+    let text = serde_json::to_string(own).expect("names and numbers are JSON");
+    let texts = rank.comms().world().all_gather_texts(&Site::new(flag), &text)?;
     let result_of = |text: &String| -> std::result::Result<T, (String, u8)> {
         serde_json::from_str(text).expect("ranks send valid JSON")
     };
-    let values: std::result::Result<Vec<T>, _> = texts.iter().map(result_of).collect();
-    values.map_err(|(message, code)| Error::Save { steps, message, code })
+    Ok(texts.iter().map(result_of).collect())
 }
 
 /// Returns the state of the run besides its tensors.
@@ -92,9 +117,10 @@ pub(super) fn train_state(plan: &Plan, steps: u64) -> TrainState {
         seed: config.seed,
         mesh: config.mesh.to_string(),
         mesh_order: (order != AxisOrder::DEFAULT).then(|| order.to_string()),
-        data: DataPosition::after(steps, &plan.dataset),
+        data: Some(DataPosition::after(steps, &plan.dataset)),
         history: plan.history.clone(),
         evaluation: None,
         config: settings_to_save(config, &plan.architecture),
+        own_loop: None,
     }
 }

@@ -1,7 +1,7 @@
 //! State that the ranks of this process share.
 
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 use crate::train::plan::Plan;
 use crate::train::{MetricsFile, Result};
@@ -10,7 +10,7 @@ use crate::train::{MetricsFile, Result};
 #[derive(Default)]
 pub struct Shared {
     /// Written by rank 0.
-    pub metrics: Option<Mutex<MetricsFile>>,
+    pub metrics: Option<Arc<Mutex<MetricsFile>>>,
     /// Ranks that have begun to sample a continuation, and those that have sampled it.
     sampling: [AtomicUsize; 2],
 }
@@ -18,7 +18,10 @@ pub struct Shared {
 impl Shared {
     /// Shares the open metrics file, in the process of rank 0.
     pub fn new(metrics: Option<MetricsFile>) -> Shared {
-        Shared { metrics: metrics.map(Mutex::new), sampling: Default::default() }
+        Shared {
+            metrics: metrics.map(|file| Arc::new(Mutex::new(file))),
+            sampling: Default::default(),
+        }
     }
 
     /// Samples a continuation by `sample`, on a rank that has saved and exported everything.

@@ -8,10 +8,10 @@ use crate::checkpoint::faults::delay_operations;
 use crate::checkpoint::hf::{HfFolder, HfFormat};
 use crate::checkpoint::{Checkpoint, Keep};
 use crate::comm::{CommError, LaunchOptions, RankComms, Site, launch_with};
+use crate::state_dict::TrainingState;
 use crate::state_dict::{HfMapping, export_hf};
 use crate::tensor::{Rank, Settings};
 use crate::train::Error;
-use meshwright_store::__internal::TrainingState;
 
 use super::background_save::BackgroundSave;
 use super::save::{begin_checkpoint, save_to_folder};
@@ -48,7 +48,8 @@ fn ranks_wait_for_a_slow_checkpoint() {
         let optimizer = &state.optimizer;
         let state = TrainingState { params: &params, optimizer, average: None };
         let described = || train_state("dp=2");
-        save_to_folder(rank, &state, dir.path(), (2, &described), Keep::default()).unwrap();
+        save_to_folder(rank, &state, ("--save", dir.path()), (2, &described), Keep::default())
+            .unwrap();
     });
     assert!(time > TIMEOUT, "{time:?} is no test of the limit");
     Checkpoint::open(dir.path()).unwrap();
@@ -64,7 +65,8 @@ fn ranks_train_while_a_slow_checkpoint_is_written() {
         let optimizer = &state.optimizer;
         let training = TrainingState { params: &params, optimizer, average: None };
         let described = || train_state("dp=2");
-        save_to_folder(rank, &training, saved.path(), (2, &described), Keep::default()).unwrap();
+        save_to_folder(rank, &training, ("--save", saved.path()), (2, &described), Keep::default())
+            .unwrap();
         let mut save = BackgroundSave::default();
         save.start(rank, &training, dir.path(), (2, &described), Keep::default()).unwrap();
         for param in &params {
@@ -105,7 +107,7 @@ fn a_checkpoint_of_a_run_that_fails_is_given_up() {
             save.finish(&rank).map(drop)
         } else {
             // The call of `start`, without a file.
-            begin_checkpoint(&rank, dir.path(), 2)?;
+            begin_checkpoint(&rank, ("--save", dir.path()), 2)?;
             Err(Error::Input("the rank fails".into()))
         }
     });

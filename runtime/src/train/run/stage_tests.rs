@@ -17,11 +17,9 @@ use crate::optim::{
     AdamWOptions, Ema, MuonOptions, Optimizer, OptimizerError, ParamGroups, Select, UpdateRule,
 };
 use crate::pipeline::sum_tied_gradients;
-use crate::state_dict::{HfMapping, HfName, export_hf, import_hf};
+use crate::state_dict::{HfMapping, HfName, TrainingState, TrainingStateMut, export_hf, import_hf};
 use crate::tensor::{ParamRef, Rank, ZeroStage};
-use meshwright_store::__internal::{
-    TrainingState, TrainingStateMut, load_checkpoint, with_shard_entries,
-};
+use meshwright_store::__internal::{load_checkpoint, with_shard_entries};
 
 /// Training state of the stages of one rank.
 pub(super) struct StageState<M> {
@@ -68,7 +66,7 @@ pub(super) fn adamw() -> Arc<dyn UpdateRule> {
 }
 
 pub(super) fn train_state(mesh: &str) -> TrainState {
-    let data = DataPosition::without_data(0, 0);
+    let data = Some(DataPosition::without_data(0, 0));
     let (history, config) = (RunHistory::default(), Value::Null);
     TrainState {
         step: 2,
@@ -79,6 +77,7 @@ pub(super) fn train_state(mesh: &str) -> TrainState {
         history,
         evaluation: None,
         config,
+        own_loop: None,
     }
 }
 

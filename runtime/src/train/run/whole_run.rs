@@ -36,7 +36,12 @@ impl<M: LanguageModel> RankLoop<'_, M> {
         let is_first = rank.index() == 0;
         let mut documents = DocumentsCheck::new(plan);
         let mut metrics = plan.config.metrics.as_ref().map(|_| {
-            MetricsRecorder::new(&rank, &self.state.built, plan, self.shared.metrics.as_ref())
+            let (model, peak) = (
+                (&self.state.built, plan.config.seq),
+                plan.machine.peak_flops(rank.compute_dtype()),
+            );
+            let (dataset, file) = (Some(&*plan.dataset), self.shared.metrics.clone());
+            MetricsRecorder::new(&rank, model, dataset, peak, file)
         });
         let mut targets = TargetCount::new(plan);
         let (steps, line_every) = (plan.config.steps, plan.config.log_every.0);
@@ -44,17 +49,12 @@ impl<M: LanguageModel> RankLoop<'_, M> {
         let mut history = is_first.then(StepHistory::default);
         let mut usage = StepUsage::default();
         let mut added: Vec<_> = added.iter().map(|make| make(&rank)).collect::<Result<_>>()?;
-        let mut observers: Vec<&mut dyn StepObserver> = vec![
-            &mut documents,
-            &mut metrics,
-            &mut targets,
-            &mut progress,
-            &mut history,
-            &mut usage,
-        ];
-        for observer in &mut added {
-            observers.push(&mut **observer);
-        }
+        let mut observers: Vec<&mut dyn StepObserver> = vec![&mut documents, &mut targets];
+        // They add metrics.
+        observers.extend(added.iter_mut().map(|observer| &mut **observer as &mut dyn StepObserver));
+        let reports: [&mut dyn StepObserver; 4] =
+            [&mut metrics, &mut progress, &mut history, &mut usage];
+        observers.extend(reports);
         let start = Instant::now();
         if let Some(report) = self.train(&mut observers)? {
             rank.finish_trace();

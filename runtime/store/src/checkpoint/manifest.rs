@@ -34,8 +34,9 @@ pub struct TrainState {
     /// The order of its axes, in the format of `--mesh-order`, if it is not the default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mesh_order: Option<String>,
-    /// Position in the data.
-    pub data: DataPosition,
+    /// Position in the data; `None` if the training loop has data of its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub data: Option<DataPosition>,
     /// The runs that have led to the checkpoint.
     #[serde(default)]
     pub history: RunHistory,
@@ -44,6 +45,20 @@ pub struct TrainState {
     pub evaluation: Option<EvaluationRecord>,
     /// All settings of the run, for the record.
     pub config: serde_json::Value,
+    /// The rest of the state of a training loop of a program; `None` if the trainer has saved it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub own_loop: Option<LoopState>,
+}
+
+/// The state of a training loop of a program that the trainer's does not have.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct LoopState {
+    /// Steps that the optimizer has applied.
+    pub updates: u64,
+    /// Name of the optimizer.
+    pub optimizer: String,
+    /// Values of the program.
+    pub values: serde_json::Value,
 }
 
 /// The content of `manifest.json`.

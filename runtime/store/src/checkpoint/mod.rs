@@ -46,7 +46,7 @@ pub use evaluation::{BestLoss, EvaluationRecord};
 pub use folder::CheckpointFolder;
 pub use history::{ResumedRun, RunHistory};
 pub use load::Checkpoint;
-pub use manifest::{Manifest, TrainState};
+pub use manifest::{LoopState, Manifest, TrainState};
 pub use names::is_name_of_checkpoints;
 pub use save::{CheckpointWriter, Keep, ShardEntry};
 pub use saved_shards::{RankFile, SavedShard, TensorShape};

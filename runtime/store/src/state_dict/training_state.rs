@@ -8,28 +8,28 @@ use crate::checkpoint::{
 };
 use meshwright_backend::View;
 use meshwright_core::layout::{AxisId, AxisSet};
-use meshwright_core::optim::{Ema, Optimizer, UnitState};
+use meshwright_core::optim::{Ema, OptimizerState, UnitState};
 use meshwright_core::tensor::{ParamRef, Rank, UnitSlice};
 
 /// Kind of the parameters in a checkpoint, next to the kinds of optimizer state and moving average.
 const PARAMETER: &str = "params";
 
-/// Parameters of the model, with the optimizer state and moving average of this rank's shards.
+/// Parameters of the model, with the optimizer state and moving average of this rank's shards, to be saved.
 pub struct TrainingState<'a> {
     /// Parameters of the model.
     pub params: &'a [ParamRef],
     /// The optimizer.
-    pub optimizer: &'a Optimizer,
+    pub optimizer: &'a dyn OptimizerState,
     /// The moving average, if there is one.
     pub average: Option<&'a Ema>,
 }
 
-/// Mutable access to the same, for loading.
+/// Parameters of the model, with the optimizer state and moving average of this rank's shards, to be loaded.
 pub struct TrainingStateMut<'a> {
     /// Parameters of the model.
     pub params: &'a [ParamRef],
     /// The optimizer.
-    pub optimizer: &'a mut Optimizer,
+    pub optimizer: &'a mut dyn OptimizerState,
     /// The moving average, if there is one.
     pub average: Option<&'a mut Ema>,
 }
@@ -38,7 +38,7 @@ pub struct TrainingStateMut<'a> {
 /// state that a parameter has.
 pub fn training_tensors<'a>(
     params: &'a [ParamRef],
-    kinds: impl Fn(&ParamRef) -> Vec<&'static str> + 'a,
+    kinds: impl Fn(&ParamRef) -> Vec<&'a str> + 'a,
 ) -> impl Iterator<Item = (String, Vec<usize>)> + 'a {
     params.iter().flat_map(move |param| {
         let kinds = [PARAMETER].into_iter().chain(kinds(param));
@@ -50,6 +50,13 @@ pub fn training_tensors<'a>(
 pub fn state_kinds_in(checkpoint: &Checkpoint) -> BTreeSet<&str> {
     let kinds = checkpoint.manifest().tensors.keys().map(|name| Manifest::kind_of(name));
     kinds.filter(|kind| *kind != PARAMETER).collect()
+}
+
+/// Returns the kinds of state that a checkpoint holds of a parameter.
+pub fn saved_kinds_of<'a>(checkpoint: &'a Checkpoint, param: &ParamRef) -> Vec<&'a str> {
+    let tensors = &checkpoint.manifest().tensors;
+    let kinds = state_kinds_in(checkpoint).into_iter();
+    kinds.filter(|kind| tensors.contains_key(&tensor_name(kind, param))).collect()
 }
 
 /// Calls `write` with the shards that this rank saves, without copying host memory.
@@ -183,7 +190,9 @@ pub fn load_checkpoint(
         param.write(&block);
     }
     load_states(checkpoint, state.optimizer.states_mut())?;
-    state.optimizer.set_steps(checkpoint.manifest().state.step);
+    let saved = &checkpoint.manifest().state;
+    let updates = saved.own_loop.as_ref().map_or(saved.step, |own| own.updates);
+    state.optimizer.set_steps(updates);
     if let Some(average) = state.average {
         if state_kinds_in(checkpoint).contains(Ema::KIND) {
             load_states(checkpoint, average.states_mut())?;

@@ -55,10 +55,11 @@ fn save(dir: &Path, step: u64) {
         seed: 7,
         mesh: "dp=2,tp=2".to_owned(),
         mesh_order: None,
-        data: position(8 * step),
+        data: Some(position(8 * step)),
         history,
         evaluation: None,
         config: serde_json::Value::Null,
+        own_loop: None,
     };
     writer.commit(vec![file], state, Keep::default()).unwrap();
 }

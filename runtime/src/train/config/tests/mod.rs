@@ -3,6 +3,7 @@
 mod files;
 mod flags;
 mod optimizer;
+mod own_flags;
 mod refusals;
 mod resuming;
 mod sharding;

@@ -19,7 +19,7 @@ fn values(step: u64) -> (Vec<f32>, Vec<f32>) {
 }
 
 fn state(step: u64) -> TrainState {
-    let data = DataPosition::without_data(step * 4, u64::MAX);
+    let data = Some(DataPosition::without_data(step * 4, u64::MAX));
     let config = serde_json::json!({ "lr": 0.1 });
     TrainState {
         step,
@@ -30,6 +30,7 @@ fn state(step: u64) -> TrainState {
         history: RunHistory::default(),
         evaluation: None,
         config,
+        own_loop: None,
     }
 }
 

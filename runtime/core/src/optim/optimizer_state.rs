@@ -1,0 +1,43 @@
+//! Optimizers of any rule, as checkpoints see them.
+
+use super::{Optimizer, UnitState, UpdateRule};
+
+/// The state of an [`Optimizer`] of any rule, for checkpoints.
+pub trait OptimizerState {
+    /// Returns the rule, with its hyperparameters.
+    fn rule(&self) -> &dyn UpdateRule;
+
+    /// Returns the number of steps applied so far.
+    fn steps(&self) -> u64;
+
+    /// Sets the number of steps applied so far, after state was loaded from a checkpoint.
+    fn set_steps(&mut self, steps: u64);
+
+    /// Returns the state of each unit.
+    fn states(&self) -> &[UnitState];
+
+    /// Returns mutable access to the state of each unit.
+    fn states_mut(&mut self) -> &mut [UnitState];
+}
+
+impl<R: UpdateRule> OptimizerState for Optimizer<R> {
+    fn rule(&self) -> &dyn UpdateRule {
+        Optimizer::<R>::rule(self)
+    }
+
+    fn steps(&self) -> u64 {
+        Optimizer::steps(self)
+    }
+
+    fn set_steps(&mut self, steps: u64) {
+        Optimizer::set_steps(self, steps);
+    }
+
+    fn states(&self) -> &[UnitState] {
+        Optimizer::states(self)
+    }
+
+    fn states_mut(&mut self) -> &mut [UnitState] {
+        Optimizer::states_mut(self)
+    }
+}
