@@ -19,6 +19,9 @@ mod encoder_decoder;
 #[path = "mlp.rs"]
 mod mlp;
 #[allow(dead_code, reason = "its `main` is not called")]
+#[path = "own_data.rs"]
+mod own_data;
+#[allow(dead_code, reason = "its `main` is not called")]
 #[path = "own_loop.rs"]
 mod own_loop;
 #[allow(dead_code, reason = "its `main` is not called")]
@@ -128,6 +131,40 @@ fn the_own_trainer_has_flags_and_a_metric() {
     for (line, loss) in metrics(&path).iter().zip(&losses) {
         smooth += 0.1 * (loss - smooth);
         assert_eq!(line["smooth_loss"], smooth);
+    }
+}
+
+#[test]
+fn the_own_data_is_learned_and_resumed() {
+    let dir = tempfile::tempdir().unwrap();
+    let train = |words: &str, digits: usize| {
+        let line = format!(
+            "train --layers 1 --hidden 32 --heads 2 --seq 8 --batch 32 --lr 0.01 --order shuffled \
+             --sample-tokens 0 --threads 1 {}{words}",
+            if words.contains("--vocab") { "" } else { "--vocab 11 " }
+        )
+        .replace('@', &dir.path().display().to_string());
+        let config = Config::parse(line.split_whitespace()).unwrap();
+        let rows = own_data::Repetition { digits };
+        Trainer::<Llama>::new(config.with_rows(rows)).and_then(Trainer::train)
+    };
+    let alone = train("--steps 150", 3).unwrap().losses;
+    let last = alone.last().unwrap();
+    assert!(alone[0] > 2.0 && *last < 0.2, "from {} to {last}", alone[0]);
+    let shared = train("--steps 4 --mesh dp=2,tp=2 --save @/run", 3).unwrap().losses;
+    let rest = train("--steps 6 --mesh dp=2,tp=2 --resume @/run", 3).unwrap().losses;
+    for (loss, expected) in shared.iter().chain(&rest).zip(&alone) {
+        assert!((loss - expected).abs() < 1e-5 * expected, "{loss}, alone {expected}");
+    }
+    for (words, digits, part) in [
+        ("--steps 6 --resume @/run", 2, "repetition with 800000 tokens differs from the file of the checkpoint"),
+        ("--data text.txt", 3, "--data: the program makes its data, repetition, instead of reading files"),
+        ("--documents 3", 3, "--documents: the program makes its data"),
+        ("--steps 2 --vocab 9", 3, "of repetition: token id 10 is beyond the vocabulary of 9"),
+        ("--steps 2", 5, "of repetition: --seq has to be at least 10"),
+    ] {
+        let text = train(words, digits).map(drop).unwrap_err().to_string();
+        assert!(text.contains(part), "{words}: {text}");
     }
 }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::checkpoint::Checkpoint;
 use crate::comm::{LaunchOptions, launch_rank, launch_with};
+use crate::data::RowSource;
 use crate::os::exit_code::exit_on_panic;
 use crate::os::{ignore_file_size_signal, print_text, watch_stop_signals};
 use crate::tensor::Rank;
@@ -86,6 +87,32 @@ impl<M: LanguageModel> Trainer<M> {
     /// # Errors
     /// As [`from_args`](Self::from_args).
     pub fn from_args_and<A: clap::Args>(optimizers: &Optimizers) -> Result<(Trainer<M>, A)> {
+        Trainer::from_args_to(optimizers, |settings, _| Ok(settings))
+    }
+
+    /// A trainer as [`from_args_and`](Self::from_args_and), on rows that the program makes from its flags, instead of
+    /// `--data`.
+    ///
+    /// ```text
+    /// let rows = |flags: &Flags| Ok(Repetition { digits: flags.digits });
+    /// let (trainer, _) = Trainer::<Llama>::from_args_on_rows(&Optimizers::default(), rows)?;
+    /// trainer.run()
+    /// ```
+    ///
+    /// # Errors
+    /// As [`from_args`](Self::from_args); an error of `rows` ends the process, too.
+    pub fn from_args_on_rows<A: clap::Args, S: RowSource + 'static>(
+        optimizers: &Optimizers,
+        rows: impl FnOnce(&A) -> Result<S>,
+    ) -> Result<(Trainer<M>, A)> {
+        Trainer::from_args_to(optimizers, |settings, flags| Ok(settings.with_rows(rows(flags)?)))
+    }
+
+    /// Creates a trainer with the settings that `change` makes of those of the command line.
+    fn from_args_to<A: clap::Args>(
+        optimizers: &Optimizers,
+        change: impl FnOnce(RunSettings, &A) -> Result<RunSettings>,
+    ) -> Result<(Trainer<M>, A)> {
         start_clock();
         ignore_file_size_signal();
         watch_stop_signals();
@@ -94,9 +121,9 @@ impl<M: LanguageModel> Trainer<M> {
         meshwright_cuda::native::request_hardware_queues();
         exit_on_panic(|| {
             let read = RunSettings::read_and::<A>(std::env::args_os(), optimizers);
-            let trainer = read
-                .map_err(Error::Config)
-                .and_then(|(settings, own)| Ok((Trainer::with_settings(settings)?, own)));
+            let trainer = read.map_err(Error::Config).and_then(|(settings, own)| {
+                Ok((Trainer::with_settings(change(settings, &own)?)?, own))
+            });
             Ok(trainer.unwrap_or_else(|error| error.exit()))
         })
     }
