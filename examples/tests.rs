@@ -157,8 +157,16 @@ fn the_own_data_is_learned_and_resumed() {
         assert!((loss - expected).abs() < 1e-5 * expected, "{loss}, alone {expected}");
     }
     for (words, digits, part) in [
-        ("--steps 6 --resume @/run", 2, "repetition with 800000 tokens differs from the file of the checkpoint"),
-        ("--data text.txt", 3, "--data: the program makes its data, repetition, instead of reading files"),
+        (
+            "--steps 6 --resume @/run",
+            2,
+            "repetition with 800000 tokens differs from the file of the checkpoint",
+        ),
+        (
+            "--data text.txt",
+            3,
+            "--data: the program makes its data, repetition, instead of reading files",
+        ),
         ("--documents 3", 3, "--documents: the program makes its data"),
         ("--steps 2 --vocab 9", 3, "of repetition: token id 10 is beyond the vocabulary of 9"),
         ("--steps 2", 5, "of repetition: --seq has to be at least 10"),

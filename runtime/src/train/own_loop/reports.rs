@@ -238,6 +238,7 @@ impl<'a> StepReports<'a> {
             save_failed: None,
             evaluation,
             schedule: None,
+            sources: None,
             usage,
             own,
         };

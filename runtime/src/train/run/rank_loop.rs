@@ -13,7 +13,9 @@ use crate::train::console::print_line;
 use crate::train::cuda_graphs::CudaGraphs;
 use crate::train::micro_batch::{StepInput, data_rows};
 use crate::train::plan::{Plan, build_model};
-use crate::train::report::{AttentionBalance, OwnMetrics, SourceLosses, StepObserver, StepReport, StepUsage};
+use crate::train::report::{
+    AttentionBalance, OwnMetrics, SourceLosses, StepObserver, StepReport, StepUsage,
+};
 use crate::train::step::{RankState, StepFailure, StepStats, train_step};
 use crate::train::{Error, LanguageModel, Result};
 use meshwright_store::__internal::load_checkpoint;
