@@ -47,15 +47,17 @@ impl RowSource for Repetition {
         if tokens.len() < 2 * self.digits {
             return Err(format!("--seq has to be at least {}", 2 * self.digits).into());
         }
-        let mut state = row + 1;
-        let mut digit = || {
-            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-            (state >> 40) as u32 % 10
+        // The finalizer of SplitMix64, which makes random numbers of row and position.
+        let digit = |at: usize| {
+            let mut bits = (row << 16 | at as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+            (bits ^ (bits >> 31)) as u32 % 10
         };
         tokens.fill(SEPARATOR);
         targets.fill(Batch::IGNORED);
         for at in 0..self.digits {
-            tokens[at] = digit();
+            tokens[at] = digit(at);
         }
         for at in 0..self.digits {
             // The separator predicts the first digit, and each digit the next one.

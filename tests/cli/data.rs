@@ -220,6 +220,11 @@ fn unusable_lists_of_data_are_refused() {
             "--new-data: cannot be combined with --resume auto",
         ),
         ("texts", "--metrics texts/a.txt", "--metrics: is also the file of --data"),
+        (
+            "texts",
+            "--metrics texts/m.jsonl",
+            "--metrics: texts/m.jsonl is in the folder texts of --data",
+        ),
     ] {
         assert_contains(train(data, flags).error(), part);
     }

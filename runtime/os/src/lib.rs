@@ -4,6 +4,7 @@
 pub mod exit_code;
 mod file_kind;
 mod input_file;
+mod open_files;
 mod output_file;
 mod pipes;
 mod signals;
@@ -18,5 +19,6 @@ pub use stdout::{finish_stdout, print_text};
 
 pub use file_kind::kind_of_special_file;
 pub use input_file::InputFile;
+pub use open_files::{allow_open_files, is_limit_of_open_files};
 pub use output_file::{ClaimedFile, free_name, move_aside};
 pub use signals::hold_stops;

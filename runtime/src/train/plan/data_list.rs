@@ -125,6 +125,7 @@ fn split_weight(entry: &str) -> std::result::Result<(&str, Option<f64>), String>
         ));
     }
     match entry.rsplit_once(':') {
+        Some(("", _)) => Err(format!("`{entry}` names no file; write its name before the weight")),
         Some((path, weight)) if !Path::new(entry).exists() => match weight.parse::<f64>() {
             Ok(weight) => Ok((path, Some(weight))),
             Err(_) => {
@@ -364,6 +365,7 @@ mod tests {
             ("@a.bin:0.5,@b.bin", "b.bin has no weight, but others have"),
             ("@a.bin:x,@b.bin:1", "the weight `x` of "),
             ("@a.bin,", "an entry of the list is empty"),
+            ("@a.bin:1,:2", "`:2` names no file"),
             ("@a.bin,@a.bin", "a.bin is named twice"),
             ("@a.bin:1,@./a.bin:1", "a.bin is named twice"),
             ("@*.txt", "no file matches"),

@@ -9,6 +9,7 @@ use crate::data::{
     TokenFile, TokenizeError, TokenizeProgress, Tokenizer, TokensRecord, read_corpus,
     tokenize_input,
 };
+use crate::os::{allow_open_files, is_limit_of_open_files};
 use crate::train::config::{Config, OwnRows, RunSettings};
 use crate::train::console::{print_line, with_commas};
 use crate::train::{Error, Result};
@@ -72,8 +73,15 @@ pub fn open_sources(
         let (mut files, tokenizer) = open_files(config, flag, vec![input], vocab)?;
         return Ok((files.drain(..).map(DataSource::of_file).collect(), tokenizer));
     };
+    allow_open_files(list.files().count());
     let inputs: std::result::Result<Vec<_>, DataError> =
         list.files().map(|path| DataInput::open(path, config.token_dtype)).collect();
+    let inputs = inputs.map_err(|error| match &error {
+        DataError::Io { source, .. } if is_limit_of_open_files(source) => Error::Input(format!(
+            "{error}; a run keeps its files open: raise the limit (ulimit -n), or join files"
+        )),
+        _ => error.into(),
+    });
     let (files, tokenizer) = open_files(config, flag, inputs?, vocab)?;
     let mut files = files.into_iter();
     let sources = list.sources.into_iter().map(|source| {

@@ -51,7 +51,7 @@ fn describe_data(dataset: &Dataset) -> String {
     let sources: Vec<_> = dataset.sources().collect();
     if let [source] = &sources[..] {
         let files = match source.files {
-            1 => String::new(),
+            0 | 1 => String::new(),
             files => format!("{} files of ", with_commas(files as u64)),
         };
         return format!("the {} tokens of {files}{}", tokens(source.tokens), source.name);

@@ -16,6 +16,9 @@ use super::dataset::own_text;
 /// An input and the output that may replace it, as it is read before: the weights of a model that is trained further.
 const REPLACEABLE: (&str, &str) = ("--init-from", "--export-hf");
 
+/// Flags of data, which may be folders.
+const DATA_FLAGS: [&str; 2] = ["--data", "--eval-data"];
+
 /// Ends of the names of files that runs read from folders.
 const FILES_IN_FOLDERS: [&str; 4] = ["/config.json", ".safetensors", ".index.json", ".md"];
 
@@ -98,8 +101,14 @@ pub fn check_outputs(config: &Config, checkpoint: Option<&Path>) -> Result<()> {
                 output.kind()
             )));
         }
-        let mut folders = inputs.iter().filter(|input| input.is_folder && output.is_read());
-        if let Some(input) = folders.find(|input| output.real.starts_with(&input.real)) {
+        let is_inside = |input: &&NamedPath<'_>| {
+            // A run on a folder of data reads each file in it.
+            let is_data = DATA_FLAGS.contains(&input.flag) && !output.is_folder;
+            let is_in_data = is_data && output.real.parent() == Some(&input.real);
+            is_in_data || output.is_read() && output.real.starts_with(&input.real)
+        };
+        let mut folders = inputs.iter().filter(|input| input.is_folder);
+        if let Some(input) = folders.find(is_inside) {
             return Err(refuse_inside(&output, input.path, &format!("of {}", input.flag)));
         }
         let mut folders = output.real.ancestors().skip(usize::from(!output.is_folder));
