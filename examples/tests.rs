@@ -168,7 +168,7 @@ fn the_own_data_is_learned_and_resumed() {
             "--data: the program makes its data, repetition, instead of reading files",
         ),
         ("--documents 3", 3, "--documents: the program makes its data"),
-        ("--steps 2 --vocab 9", 3, "of repetition: token id 10 is beyond the vocabulary of 9"),
+        ("--steps 2 --vocab 10", 3, "of repetition: token id 10 is beyond the vocabulary of 10"),
         ("--steps 2", 5, "of repetition: --seq has to be at least 10"),
     ] {
         let text = train(words, digits).map(drop).unwrap_err().to_string();
