@@ -36,8 +36,14 @@ impl FileTokenizer {
         if is_lfs_pointer(&json) {
             return Err(unusable(IS_LFS_POINTER.to_owned()));
         }
-        let mut tokenizer =
-            Tokenizer::from_bytes(&json).map_err(|error| unusable(error.to_string()))?;
+        let mut tokenizer = Tokenizer::from_bytes(&json).map_err(|error| {
+            let beside = path.with_file_name("tokenizer.json");
+            unusable(if beside != path && beside.is_file() {
+                format!("it is no tokenizer; name {} beside it", beside.display())
+            } else {
+                error.to_string()
+            })
+        })?;
         tokenizer.with_padding(None);
         tokenizer.with_truncation(None).map_err(|error| unusable(error.to_string()))?;
         let Some(largest) = tokenizer.get_vocab(true).into_values().max() else {
@@ -132,6 +138,19 @@ mod tests {
 
     fn encode(tokenizer: &Any, text: &str) -> Vec<u32> {
         tokenizer.encode(text.as_bytes(), "text", 0).unwrap()
+    }
+
+    #[test]
+    fn another_file_of_a_folder_leads_to_its_tokenizer() {
+        let dir = tempfile::tempdir().unwrap();
+        write(dir.path(), &tokenizer_json());
+        let other = dir.path().join("tokenizer_config.json");
+        std::fs::write(&other, "{\"eos_token\": \"<|end|>\"}").unwrap();
+        let text = Any::open(&other).unwrap_err().to_string();
+        assert!(
+            text.contains("it is no tokenizer; name ") && text.contains("tokenizer.json beside it"),
+            "{text}"
+        );
     }
 
     #[test]

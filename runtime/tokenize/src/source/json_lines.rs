@@ -125,6 +125,7 @@ impl<'de> Visitor<'de> for TextAt<'_> {
             }
         }
         found.ok_or_else(|| {
+            let advice = advice_on_keys(&others);
             let more = if others.len() > MAX_NAMED { ", .." } else { "" };
             others.truncate(MAX_NAMED);
             let keys = if others.is_empty() {
@@ -132,11 +133,21 @@ impl<'de> Visitor<'de> for TextAt<'_> {
             } else {
                 format!("its keys are {}{more}", others.join(", "))
             };
-            A::Error::custom(format_args!(
-                "the object has no key `{}`; {keys}; name the one with the text by --text-key",
-                self.0
-            ))
+            A::Error::custom(format_args!("the object has no key `{}`; {keys}; {advice}", self.0))
         })
+    }
+}
+
+/// Returns the next step for an object with these keys, and without the key of the text.
+fn advice_on_keys(keys: &[String]) -> &'static str {
+    let has = |names: &[&str]| keys.iter().any(|key| names.contains(&key.as_str()));
+    if has(&["messages", "conversations", "conversation"]) {
+        "write each conversation as one text first, by the chat template of the model (apply_chat_template of the \
+         Python library transformers)"
+    } else if has(&["input_ids", "token_ids"]) {
+        "token ids are read from .npy or .bin files: write those of all lines one after the other to such a file"
+    } else {
+        "name the one with the text by --text-key"
     }
 }
 
@@ -183,6 +194,14 @@ mod tests {
             (
                 r#"{"id": 1, "body": "b"}"#,
                 "no key `text`; its keys are id, body; name the one with the text by --text-key",
+            ),
+            (
+                r#"{"messages": []}"#,
+                "its keys are messages; write each conversation as one text first",
+            ),
+            (
+                r#"{"input_ids": [1]}"#,
+                "its keys are input_ids; token ids are read from .npy or .bin files",
             ),
             ("{}", "no key `text`; it has no keys"),
             (r#"{"text": null}"#, "`text` is null, not a string"),
