@@ -146,7 +146,7 @@ mod tests {
         write(dir.path(), &tokenizer_json());
         let other = dir.path().join("tokenizer_config.json");
         std::fs::write(&other, "{\"eos_token\": \"<|end|>\"}").unwrap();
-        let text = Any::open(&other).unwrap_err().to_string();
+        let text = Any::open(&other).map(drop).unwrap_err().to_string();
         assert!(
             text.contains("it is no tokenizer; name ") && text.contains("tokenizer.json beside it"),
             "{text}"
