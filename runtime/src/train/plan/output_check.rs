@@ -8,6 +8,7 @@ use crate::checkpoint::hf::SideFiles;
 use crate::checkpoint::is_name_of_checkpoints;
 use crate::pipeline::StageCut;
 use crate::train::config::{Config, ModelSource, ScheduleSource};
+use crate::train::report::is_name_of_events;
 use crate::train::{Error, Result};
 
 use super::dataset::own_text;
@@ -113,6 +114,7 @@ fn check_written_names(inputs: &[NamedPath<'_>], outputs: &[NamedPath<'_>]) -> R
             name.is_some_and(|name| match folder.flag {
                 "--save" => is_name_of_checkpoints(name),
                 "--export-hf" => SideFiles::is_name_of_export(name),
+                "--tensorboard" => is_name_of_events(name),
                 _ => false,
             })
         };
@@ -193,6 +195,7 @@ fn outputs(config: &Config) -> impl Iterator<Item = NamedPath<'_>> {
     let folders = [
         ("--save", config.save.as_ref().map(|save| save.dir.as_path())),
         ("--export-hf", config.export_hf.as_deref()),
+        ("--tensorboard", config.tensorboard.as_deref()),
     ];
     named(NamedPath::file, files)
         .chain(named(NamedPath::folder, folders))

@@ -11,8 +11,8 @@ use crate::os::ClaimedFile;
 use crate::trace::{Tracer, is_trace};
 use crate::train::config::Config;
 use crate::train::console::print_line;
-use crate::train::report::{ClaimedMetrics, KnownSteps};
-use crate::train::{Error, MetricsFile, Result};
+use crate::train::report::{ClaimedEvents, ClaimedMetrics, KnownSteps, MetricsFiles};
+use crate::train::{Error, Result};
 
 use super::Plan;
 use super::output_check::check_outputs;
@@ -21,7 +21,7 @@ use super::output_check::check_outputs;
 #[derive(Default)]
 pub struct PreparedOutputs {
     /// In the process of rank 0.
-    pub metrics: Option<MetricsFile>,
+    pub metrics: MetricsFiles,
     pub trace: Option<TraceFile>,
     /// The folder of `--save`, if this process prepares it for the others. Locked to the end of the run.
     pub checkpoints: Option<CheckpointFolder>,
@@ -100,7 +100,7 @@ fn is_stage_times(file: &mut dyn Read) -> bool {
 impl Plan {
     /// Creates or opens every output but the metrics, and refuses outputs that are also inputs.
     pub fn prepare_outputs(&self) -> Result<PreparedOutputs> {
-        let Config { metrics, stage_times, .. } = &self.config;
+        let Config { metrics, tensorboard, stage_times, .. } = &self.config;
         check_outputs(&self.config, self.resume.as_ref().map(Checkpoint::folder))?;
         self.create_folders_of_reports();
         // Of several processes, that of rank 0 writes.
@@ -108,14 +108,17 @@ impl Plan {
         let of_first = |path: &Option<PathBuf>| path.clone().filter(|_| is_first);
         // All are locked before one is changed, by this run or by one that is refused.
         let claim_metrics = |path: PathBuf| ClaimedMetrics::claim(&path, self.known_steps());
-        let metrics = of_first(metrics).map(claim_metrics).transpose()?;
+        let lines = of_first(metrics).map(claim_metrics).transpose()?;
+        let claim_events = |dir: PathBuf| ClaimedEvents::claim(&dir, self.known_steps());
+        let events = of_first(tensorboard).map(claim_events).transpose()?;
         let claim_trace = |path: PathBuf| claim("--trace", path, is_trace);
         let trace = self.trace_path().map(claim_trace).transpose()?;
         let claim_times = |path: PathBuf| claim("--stage-times", path, is_stage_times);
         let stage_times = of_first(stage_times).map(claim_times).transpose()?;
         let checkpoints = self.prepare_save().map_err(Error::of_flag("--save"))?;
         let export = self.prepare_export().map_err(Error::of_flag("--export-hf"))?;
-        let metrics = metrics.map(ClaimedMetrics::open).transpose()?;
+        let events = events.map(ClaimedEvents::open).transpose()?;
+        let lines = lines.map(ClaimedMetrics::open).transpose()?;
         let trace = trace.map(|(claimed, path)| TraceFile::open(path, claimed)).transpose()?;
         // The times of an earlier run stay until the times of this one are known.
         let keep_times = |(claimed, path): (ClaimedFile, PathBuf)| {
@@ -123,7 +126,7 @@ impl Plan {
         };
         let stage_times = stage_times.map(keep_times).transpose()?;
         Ok(PreparedOutputs {
-            metrics,
+            metrics: MetricsFiles { lines, events },
             trace,
             checkpoints,
             _export: export,
@@ -131,11 +134,12 @@ impl Plan {
         })
     }
 
-    /// Creates the folders of `--save` and `--export-hf` that are to hold reports, too. An error is reported when the
+    /// Creates the folders of `--save`, `--export-hf` and `--tensorboard` that are to hold reports, too. An error is reported when the
     /// folder is prepared.
     fn create_folders_of_reports(&self) {
-        let Config { save, export_hf, metrics, trace, stage_times, .. } = &self.config;
-        let folders = [save.as_ref().map(|save| &save.dir), export_hf.as_ref()];
+        let Config { save, export_hf, metrics, tensorboard, trace, stage_times, .. } = &self.config;
+        let save = save.as_ref().map(|save| &save.dir);
+        let folders = [save, export_hf.as_ref(), tensorboard.as_ref()];
         let reports = [metrics, trace, stage_times].into_iter().flatten();
         for folder in reports.filter_map(|path| path.parent()) {
             if folders.into_iter().flatten().any(|of_run| of_run == folder) {

@@ -1,7 +1,6 @@
 //! Metrics of a step, from the counters of all ranks.
 
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::SystemTime;
 
 use crate::comm::Site;
 use crate::data::Dataset;
@@ -15,15 +14,17 @@ use crate::train::pipeline_step::ScheduleTimes;
 use crate::train::plan::Plan;
 
 use super::flops::{measure_peak, model_flops_per_token};
-use super::metrics::{MetricsError, MetricsFile, StepMetrics};
+use super::metrics::{StepMetrics, unix_time};
+use super::metrics_files::MetricsFiles;
 use super::observer::{StepObserver, StepReport};
 use super::peak::PeakFlops;
+use super::report_file::MetricsError;
 use super::usage::peak_bytes;
 
 /// Records the metrics of steps. Every rank has one, and rank 0 writes.
 pub struct MetricsRecorder<'a> {
     /// Written by rank 0.
-    file: Option<&'a Mutex<MetricsFile>>,
+    files: &'a Mutex<MetricsFiles>,
     dataset: Arc<Dataset>,
     flops_per_token: f64,
     peak: PeakFlops,
@@ -37,10 +38,10 @@ impl<'a> MetricsRecorder<'a> {
         rank: &Rank,
         built: &Built<M>,
         plan: &Plan,
-        file: Option<&'a Mutex<MetricsFile>>,
+        files: &'a Mutex<MetricsFiles>,
     ) -> MetricsRecorder<'a> {
         MetricsRecorder {
-            file,
+            files,
             dataset: Arc::clone(&plan.dataset),
             flops_per_token: model_flops_per_token(built, plan.config.seq),
             peak: match plan.machine.peak_flops(rank.compute_dtype()) {
@@ -58,7 +59,7 @@ impl<'a> MetricsRecorder<'a> {
 }
 
 impl StepObserver for MetricsRecorder<'_> {
-    /// Writes the line of the step. Training goes on without metrics if that fails.
+    /// Writes the metrics of the step. Training goes on without a file that cannot be written.
     fn end(&mut self, report: &StepReport<'_>) -> Result<()> {
         let StepReport { rank, usage, .. } = report;
         let mut recomputed = [usage.flops[1] as f64];
@@ -66,7 +67,9 @@ impl StepObserver for MetricsRecorder<'_> {
         let peak_bytes = peak_bytes(rank)?;
         let has_stages = rank.degree(AxisId::Pp) > 1;
         let bubble = report.schedule.filter(|_| has_stages).map(|times| bubble(rank, times));
-        let Some(file) = self.file.filter(|_| rank.index() == 0) else { return Ok(()) };
+        if rank.index() > 0 {
+            return Ok(());
+        }
         let model = self.flops_per_token * report.tokens as f64;
         let [mfu, hfu] = self.peak.utilization(model, recomputed[0], report.seconds);
         let line = StepMetrics {
@@ -92,10 +95,11 @@ impl StepObserver for MetricsRecorder<'_> {
             eval_perplexity: report.evaluation.map(|evaluation| evaluation.perplexity()),
             eval_bits_per_byte: report.evaluation.and_then(|evaluation| evaluation.bits_per_byte),
         };
-        let written = file.lock().unwrap_or_else(PoisonError::into_inner).write_step(&line);
-        if let Err(error) = written {
-            print_line(&format!("warning: {error}; training goes on without metrics"));
-            self.failure = Some(error);
+        let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
+        for error in files.write_step(&line) {
+            let flag = error.flag;
+            print_line(&format!("warning: {error}; training goes on without {flag}"));
+            self.failure.get_or_insert(error);
         }
         Ok(())
     }
@@ -103,11 +107,6 @@ impl StepObserver for MetricsRecorder<'_> {
     fn finish(&mut self, _: &Rank) -> Result<()> {
         Ok(self.failure.take().map_or(Ok(()), Err)?)
     }
-}
-
-/// Returns the time in seconds since 1970.
-fn unix_time() -> f64 {
-    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs_f64()
 }
 
 /// Returns the idle fraction of the time of the pipeline schedule, over all ranks: idle ranks wait for messages, or

@@ -35,9 +35,10 @@ impl<M: LanguageModel> RankLoop<'_, M> {
         let (plan, rank) = (self.plan, self.state.rank.clone());
         let is_first = rank.index() == 0;
         let mut documents = DocumentsCheck::new(plan);
-        let mut metrics = plan.config.metrics.as_ref().map(|_| {
-            MetricsRecorder::new(&rank, &self.state.built, plan, self.shared.metrics.as_ref())
-        });
+        let mut metrics = plan
+            .config
+            .has_metrics()
+            .then(|| MetricsRecorder::new(&rank, &self.state.built, plan, &self.shared.metrics));
         let mut targets = TargetCount::new(plan);
         let (steps, line_every) = (plan.config.steps, plan.config.log_every.0);
         let mut progress = is_first.then(|| Progress::new(plan.first_step(), steps, line_every));

@@ -308,7 +308,7 @@ impl fmt::Display for Peaks {
 
 /// Returns the process groups of reports, by axes, which no dry run of a step uses.
 fn groups_of_reports(config: &Config) -> BTreeSet<AxisSet> {
-    let has_balance = config.metrics.is_some() && config.mesh.degree(AxisId::Cp) > 1;
+    let has_balance = config.has_metrics() && config.mesh.degree(AxisId::Cp) > 1;
     has_balance.then_some(AxisSet::DATA).into_iter().collect()
 }
 
