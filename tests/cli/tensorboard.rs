@@ -148,7 +148,7 @@ fn scalars_are_those_of_the_metrics() {
     }
     assert!(tags(2).contains(&"eval_loss") && !tags(1).contains(&"eval_loss"));
     assert!(events.starts.is_empty());
-    let resumed = "--resume out/step-00000003 --steps 6 --metrics m.jsonl --tensorboard tb/run";
+    let resumed = "--resume out/step-00000003 --save resumed --steps 6 --metrics m.jsonl --tensorboard tb/run";
     let finished = workspace.train(resumed);
     assert!(!finished.stderr.contains("warning"), "{}", finished.stderr);
     assert_contains(&finished.stdout, "steps on 2 ranks");

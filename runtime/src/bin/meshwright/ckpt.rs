@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use meshwright::checkpoint::{Checkpoint, Manifest, TrainState};
+use meshwright::counted;
 
 use super::failure::Failure;
 
@@ -57,12 +58,13 @@ fn describe(folder: &Path, manifest: &Manifest) -> String {
     let order = mesh_order.as_ref().map(|order| format!(" in the order {order}"));
     let bytes: u64 = manifest.files.iter().map(|file| file.bytes).sum();
     let mut text = format!(
-        "{}: all files match their hashes\n  step {step} of seed {seed}, saved on the mesh {mesh}{}\n  {} samples of \
-         {} were trained on\n",
+        "{}: all files match their hashes\n  step {step} of seed {seed}, saved on the mesh {mesh}{}\n  {} of {} \
+         {} trained on\n",
         folder.display(),
         order.unwrap_or_default(),
-        data.samples,
-        data.file
+        counted(data.samples as usize, "sample"),
+        data.file,
+        if data.samples == 1 { "was" } else { "were" }
     );
     if !history.run.is_empty() {
         let _ = writeln!(text, "  run {}", history.run);
@@ -70,7 +72,12 @@ fn describe(folder: &Path, manifest: &Manifest) -> String {
     for resumed in history.resumed.iter().rev() {
         let _ = writeln!(text, "  resumed from step {} of run {}", resumed.step, resumed.run);
     }
-    let _ = writeln!(text, "  {} files of {bytes} bytes", manifest.files.len());
+    let _ = writeln!(
+        text,
+        "  {} of {}",
+        counted(manifest.files.len(), "file"),
+        counted(bytes as usize, "byte")
+    );
     // Tensors and elements, by kind: parameters, each state of the optimizer, and the moving average.
     let mut kinds: BTreeMap<&str, (usize, usize)> = BTreeMap::new();
     for (name, tensor) in &manifest.tensors {

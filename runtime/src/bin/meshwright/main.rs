@@ -12,6 +12,7 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use clap::Command;
+use clap::error::ErrorKind;
 use failure::Failure;
 use meshwright::exit_code::exit_on_panic;
 use meshwright::{finish_stdout, print_text};
@@ -34,7 +35,11 @@ fn main() -> ExitCode {
 fn run_command_line() -> Result<bool, Failure> {
     let matches = match command().try_get_matches() {
         Ok(matches) => matches,
-        Err(error) if error.use_stderr() => error.exit(),
+        // Without arguments, the help is the message.
+        Err(error) if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+            error.exit()
+        }
+        Err(error) if error.use_stderr() => return Err(error.into()),
         Err(help) => {
             finish_stdout(help.print()).map_err(unprinted)?;
             return Ok(true);

@@ -76,9 +76,9 @@ pub fn check_outputs(config: &Config, checkpoint: Option<&Path>) -> Result<()> {
                 && (input.is_folder || !output.is_folder)
                 && (input.flag, output.flag) != REPLACEABLE
         };
-        // Checkpoints and an exported model can be in one folder.
+        // Event files can be in the folder of checkpoints or of an exported model.
         let is_earlier = |earlier: &&NamedPath<'_>| {
-            earlier.is_same(&output) && !(earlier.is_folder && output.is_folder)
+            earlier.is_same(&output) && !(earlier.is_folder && output.flag == "--tensorboard")
         };
         let same = inputs.iter().find(is_input).or_else(|| earlier.iter().find(is_earlier));
         if let Some(other) = same {

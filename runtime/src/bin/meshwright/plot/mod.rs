@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use chart::{Curve, Panel, draw_svg};
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
+use meshwright::counted;
 use metrics_file::Steps;
 
 use super::failure::Failure;
@@ -95,7 +96,6 @@ pub fn run_command(matches: &ArgMatches) -> Result<(String, bool), Failure> {
         Failure::new(format!("-o: cannot write {}: {error}", output.display()), &error)
     })?;
     let steps: usize = runs.iter().map(|(_, steps)| steps.len()).sum();
-    let counted = |n: usize, noun: &str| format!("{n} {noun}{}", if n == 1 { "" } else { "s" });
     text += &format!(
         "{}: {} of {}\n",
         output.display(),
