@@ -135,6 +135,9 @@ pub use meshwright_store::state_dict;
 pub mod data {
     #[doc(inline)]
     pub use meshwright_store::data::*;
+    /// The token ids of a step, or of some rows of it. An alias, so that errors of the compiler name the dim `Batch` of
+    /// a program without its path.
+    pub type Batch = meshwright_store::data::Batch;
     #[doc(inline)]
     pub use meshwright_tokenize::*;
 }
