@@ -298,8 +298,8 @@ fn other_sizes_are_refused_as_such() {
     {
         let (name, value) = given.split_once(' ').unwrap();
         let refusal = format!(
-            "error: --{name}: {value}, but {saved} was saved in out/step-00000001; leave it out, or train another model \
-             without --resume"
+            "error: --{name}: {value}, but {saved} was saved in out/step-00000001; leave it out, or train another \
+             model without --resume"
         );
         assert_eq!(workspace.run(&format!("--resume out --{given} --steps 2")).error(), refusal);
     }

@@ -1,8 +1,8 @@
 //! Signals of the process: stops that lose nothing, and the file size limit.
 //!
-//! SIGTERM, SIGINT, SIGUSR1 and SIGHUP, which a terminal sends when it is closed, ask for a stop. What the first of them
-//! does depends on the [phase](StopPhase) of the run; a second one always ends the process immediately. SIGHUP stays
-//! ignored in a program that `nohup` starts.
+//! SIGTERM, SIGINT, SIGUSR1 and SIGHUP, which comes from a closed terminal, ask for a stop. What the first of them does
+//! depends on the [phase](StopPhase) of the run; a second one always ends the process immediately. SIGHUP stays ignored
+//! in a program that `nohup` starts.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 

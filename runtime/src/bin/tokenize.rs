@@ -97,8 +97,8 @@ fn command() -> Command {
                 .help("Put this token before each document, such as <|begin_of_text|>, or id=1 for an id"),
         )
         .arg(flag("eos").visible_alias("append-eos").value_name("TOKEN").help(
-            "Put this token after each document, such as <|endoftext|>, or id=0 for an id; \"\" puts none [default: none \
-             for text; for JSONL and Parquet the token that the tokenizer ends texts with, or a line break]",
+            "Put this token after each document, such as <|endoftext|>, or id=0 for an id; \"\" puts none [default: \
+             none for text; for JSONL and Parquet the token that the tokenizer ends texts with, or a line break]",
         ))
         .arg(
             flag("text-key")

@@ -17,7 +17,8 @@ use failure::Failure;
 use meshwright::exit_code::exit_on_panic;
 use meshwright::{finish_stdout, print_text};
 
-const ABOUT: &str = "Writes new projects, draws metrics and pipeline schedules, and reports GPUs, libraries and checkpoints";
+const ABOUT: &str = "Writes new projects, draws metrics and pipeline schedules, and reports GPUs, libraries and \
+                     checkpoints";
 
 fn main() -> ExitCode {
     meshwright::ignore_file_size_signal();

@@ -153,8 +153,8 @@ impl Plan {
         }
     }
 
-    /// Creates the folders of `--save`, `--export-hf` and `--tensorboard` that are to hold reports, too. An error is reported when the
-    /// folder is prepared.
+    /// Creates the folders of `--save`, `--export-hf` and `--tensorboard` that are to hold reports, too. An error is
+    /// reported when the folder is prepared.
     fn create_folders_of_reports(&self) {
         let Config { save, export_hf, metrics, tensorboard, trace, stage_times, .. } = &self.config;
         let save = save.as_ref().map(|save| &save.dir);

@@ -100,9 +100,9 @@ pub fn scalar_record(time: f64, step: u64, scalars: &[(String, f64)]) -> Vec<u8>
 /// A record of a file that is there before a run.
 #[derive(Debug, PartialEq)]
 pub struct EarlierRecord {
-    /// Its length.
+    /// Length of the record.
     pub bytes: u64,
-    /// Its step, if it has the scalars of one.
+    /// Step of the record, if it has the scalars of one.
     pub step: Option<u64>,
     /// Tokens of the step, if it has them.
     pub tokens: Option<f32>,

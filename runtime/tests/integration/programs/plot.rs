@@ -82,7 +82,7 @@ fn losses_of_runs_are_drawn() {
     assert_eq!(curves(&svg).len(), 3);
     let (_, svg) = draw(dir.path(), &["a.jsonl", "--log"]);
     assert_eq!(curves(&svg)[0].len(), 20);
-    // Equal names are told apart by their folders.
+    // Files of equal names have their folders in the legend.
     fs::create_dir(dir.path().join("b")).unwrap();
     fs::copy(dir.path().join("a.jsonl"), dir.path().join("b/a.jsonl")).unwrap();
     let (_, svg) = draw(dir.path(), &["a.jsonl", "b/a.jsonl"]);

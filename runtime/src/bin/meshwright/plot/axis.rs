@@ -1,7 +1,7 @@
 //! Axes: their ranges, ticks and labels.
 
 /// A range of values along pixels.
-pub struct Axis {
+pub struct ChartAxis {
     low: f64,
     high: f64,
     is_log: bool,
@@ -9,9 +9,9 @@ pub struct Axis {
     pixels: [f64; 2],
 }
 
-impl Axis {
+impl ChartAxis {
     /// Creates an axis from the lowest to the highest value, or of some width if they are equal.
-    pub fn new(values: [f64; 2], is_log: bool, pixels: [f64; 2]) -> Axis {
+    pub fn new(values: [f64; 2], is_log: bool, pixels: [f64; 2]) -> ChartAxis {
         let scaled = |value: f64| if is_log { value.log10() } else { value };
         let [mut low, mut high] = values.map(scaled);
         // Less is lost in the rounding of the values.
@@ -20,13 +20,13 @@ impl Axis {
             let margin = if low == 0.0 || is_log { 1.0 } else { 0.1 * low.abs() };
             (low, high) = (low - margin, high + margin);
         }
-        Axis { low, high, is_log, pixels }
+        ChartAxis { low, high, is_log, pixels }
     }
 
     /// Adds a margin to both ends, so that no curve is on the border.
-    pub fn with_margin(self) -> Axis {
+    pub fn with_margin(self) -> ChartAxis {
         let margin = 0.04 * (self.high - self.low);
-        Axis { low: self.low - margin, high: self.high + margin, ..self }
+        ChartAxis { low: self.low - margin, high: self.high + margin, ..self }
     }
 
     pub fn pixel(&self, value: f64) -> f64 {
@@ -52,7 +52,7 @@ impl Axis {
         }
         if self.is_log {
             let [low, high] = [self.low, self.high].map(|power| 10f64.powf(power));
-            return Axis { low, high, is_log: false, ..*self }.ticks(count);
+            return ChartAxis { low, high, is_log: false, ..*self }.ticks(count);
         }
         let power = 10f64.powf(width.log10().floor());
         let step = [1.0, 2.0, 5.0, 10.0].map(|n| n * power).into_iter().find(|step| *step >= width);

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::axis::Axis;
+use super::axis::ChartAxis;
 
 /// Pixels of the drawing.
 const WIDTH: f64 = 820.0;
@@ -69,8 +69,8 @@ fn draw_panel(svg: &mut String, panel: &Panel<'_>, top: f64, legend: f64, is_log
     let [first, last] = range(points().map(|(step, _)| *step as f64));
     let values = range(points().filter_map(|(_, value)| *value));
     let [first, last] = if first < last { [first, last] } else { [first - 1.0, last + 1.0] };
-    let across = Axis::new([first, last], false, [LEFT, right]);
-    let up = Axis::new(values, is_log, [lower, upper]).with_margin();
+    let across = ChartAxis::new([first, last], false, [LEFT, right]);
+    let up = ChartAxis::new(values, is_log, [lower, upper]).with_margin();
     let unit = unit_of(panel.metric).map(|unit| format!(" ({unit})")).unwrap_or_default();
     text(svg, LEFT, top + 18.0, "font-weight='bold'", &format!("{}{unit}", panel.metric));
     for (tick, label) in up.ticks(6.0) {
@@ -105,7 +105,7 @@ fn draw_panel(svg: &mut String, panel: &Panel<'_>, top: f64, legend: f64, is_log
 }
 
 /// Draws a curve as a path for each part without a gap. A part of one step is a point.
-fn draw_curve(svg: &mut String, curve: &Curve, across: &Axis, up: &Axis, color: &str) {
+fn draw_curve(svg: &mut String, curve: &Curve, across: &ChartAxis, up: &ChartAxis, color: &str) {
     let parts = curve.points.split(|(_, value)| value.is_none());
     for part in parts.filter(|part| !part.is_empty()) {
         let pixels = part
@@ -124,7 +124,8 @@ fn draw_curve(svg: &mut String, curve: &Curve, across: &Axis, up: &Axis, color: 
         }
         let _ = writeln!(
             svg,
-            "<path d=\"{path}\" fill=\"none\" stroke=\"{color}\" stroke-width=\"1.4\" stroke-linejoin=\"round\"{dashes}/>"
+            "<path d=\"{path}\" fill=\"none\" stroke=\"{color}\" stroke-width=\"1.4\" \
+             stroke-linejoin=\"round\"{dashes}/>"
         );
         if curve.has_points && pixels.len() <= MAX_POINTS {
             pixels.iter().for_each(|(x, y)| circle(svg, *x, *y, color));

@@ -20,7 +20,7 @@ pub struct Steps {
     values: Vec<Vec<Option<f64>>>,
     /// Names of all numbers in the file.
     pub metrics: BTreeSet<String>,
-    /// What is left out.
+    /// Notes on what is left out.
     pub notes: Vec<String>,
 }
 
