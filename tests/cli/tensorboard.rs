@@ -23,7 +23,7 @@ fn masked_crc(bytes: &[u8]) -> u32 {
     let mut crc = u32::MAX;
     for byte in bytes {
         crc ^= u32::from(*byte);
-        (0..8).for_each(|_| crc = crc >> 1 ^ (crc & 1) * 0x82f6_3b78);
+        (0..8).for_each(|_| crc = (crc >> 1) ^ ((crc & 1) * 0x82f6_3b78));
     }
     (!crc).rotate_right(15).wrapping_add(0xa282_ead8)
 }

@@ -41,7 +41,8 @@ pub fn is_name_of_events(name: &str) -> bool {
 struct EarlierFile {
     claimed: ClaimedFile,
     path: PathBuf,
-    created: u64,
+    /// Seconds since 1970.
+    created: u32,
 }
 
 /// A folder of event files, which are locked for a run, and have not been changed.
@@ -99,7 +100,7 @@ impl ClaimedEvents {
     pub fn open(self) -> Result<EventFile, MetricsError> {
         let ClaimedEvents { dir, files, run } = self;
         fs::create_dir_all(&dir).map_err(failed("create", &dir))?;
-        let newest = files.last().map(|file| file.created + 1).unwrap_or_default();
+        let newest = files.last().map(|file| u64::from(file.created) + 1).unwrap_or_default();
         let now = unix_time();
         let name = format!("{}{:010}{}", OWN_NAME[0], newest.max(now as u64), OWN_NAME[1]);
         let path = dir.join(name);

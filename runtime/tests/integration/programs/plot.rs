@@ -110,10 +110,12 @@ fn incomplete_runs_are_drawn() {
             "loss is not finite in 2 of its steps; the first is step 3",
             5,
         ),
-        (lines([1e300, -1e300, 0.0, 1e-300]), "", 4),
+        (lines([1e300, -1e300, 0.0, 1e-300, 1e38, -1e38, 1e-38]), "", 7),
+        (lines([5e-324, 1e-99]), "", 2),
         (lines([2.5; 4]), "", 4),
     ] {
         fs::write(&path, &content).unwrap();
+        draw(dir.path(), &["m.jsonl", "--log", "--metric", "loss,lr"]);
         let (text, _) = draw(dir.path(), &["m.jsonl"]);
         assert!(text.contains(note), "{note}: {text}");
         assert_eq!(text.lines().count(), 1 + usize::from(!note.is_empty()), "{text}");
@@ -158,6 +160,7 @@ fn bad_requests_are_refused() {
     write("notes.txt", "a note\nand another\n");
     write("other.jsonl", "{\"text\": \"a document\"}\n{\"text\": \"another\"}\n");
     write("empty.jsonl", "");
+    write("note.txt", "a note\n");
     write("nan.jsonl", &lines([f64::NAN; 3]));
     std::os::unix::fs::symlink("m.jsonl", dir.path().join("link.svg")).unwrap();
     let before = fs::read_dir(dir.path()).unwrap().count();
@@ -168,6 +171,7 @@ fn bad_requests_are_refused() {
             "notes.txt -o out.svg",
             "notes.txt is no file of --metrics: its line 1 is no JSON object with a `step`",
         ),
+        ("note.txt -o out.svg", "note.txt is no file of --metrics: its line 1 is no JSON object"),
         ("m.jsonl other.jsonl -o out.svg", "other.jsonl is no file of --metrics"),
         (
             "empty.jsonl -o out.svg",

@@ -32,8 +32,7 @@ impl ChartAxis {
     pub fn pixel(&self, value: f64) -> f64 {
         let value = if self.is_log { value.log10() } else { value };
         let [first, last] = self.pixels;
-        // Halves, since the difference of the ends may not be finite.
-        let share = (value / 2.0 - self.low / 2.0) / (self.high / 2.0 - self.low / 2.0);
+        let share = (value - self.low) / (self.high - self.low);
         first + share * (last - first)
     }
 

@@ -34,12 +34,14 @@ impl Steps {
         let mut reader = BufReader::new(File::open(path).map_err(failed)?);
         let mut steps = Steps { values: vec![Vec::new(); metrics.len()], ..Steps::default() };
         let (mut line, mut other_lines, mut number) = (Vec::new(), Vec::new(), 0u64);
+        let mut is_complete = false;
         loop {
             line.clear();
             if (&mut reader).take(MAX_LINE).read_until(b'\n', &mut line).map_err(failed)? == 0 {
                 break;
             }
             number += 1;
+            is_complete = line.ends_with(b"\n");
             // A file that was shortened while a run wrote to it may begin with zeros.
             let begin = line.iter().position(|byte| *byte != 0).unwrap_or(line.len());
             let line = &line[begin..];
@@ -51,7 +53,7 @@ impl Steps {
         }
         match other_lines[..] {
             [] => {}
-            [first, ..] if steps.steps.is_empty() && first < number => {
+            [first, ..] if steps.steps.is_empty() && (first < number || is_complete) => {
                 return Err(format!(
                     "{} is no file of --metrics: its line {first} is no JSON object with a `step`",
                     path.display()

@@ -18,6 +18,9 @@ use super::failure::Failure;
 const LOSS: &str = "loss";
 const EVAL_LOSS: &str = "eval_loss";
 
+/// Limit of values that are drawn, and so is its inverse: axes compute with their differences and powers.
+const LARGEST: f64 = 1e100;
+
 pub fn command() -> Command {
     let path = || value_parser!(PathBuf);
     Command::new("plot")
@@ -119,7 +122,11 @@ fn panel<'a>(
         }
         let place = read.iter().position(|other| *other == metric).unwrap_or_default();
         for (run, (name, steps)) in runs.iter().enumerate() {
-            let is_drawn = |value: &f64| value.is_finite() && (!is_log || *value > 0.0);
+            let is_drawn = |value: &f64| {
+                let is_in_range =
+                    value.abs() < LARGEST && (*value == 0.0 || value.abs() > 1.0 / LARGEST);
+                is_in_range && (!is_log || *value > 0.0)
+            };
             let has_points = metric.starts_with("eval_");
             let points: Vec<_> =
                 steps.of(place).map(|(step, value)| (step, value.filter(is_drawn))).collect();
