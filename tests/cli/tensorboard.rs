@@ -190,6 +190,27 @@ fn earlier_events_are_kept() {
     );
 }
 
+/// Reports and checkpoints in the folder of an export that was not reached are no other content.
+#[test]
+fn events_can_be_in_the_folder_of_an_export() {
+    let workspace = Workspace::new();
+    let line =
+        "--export-hf hf --tensorboard hf --save hf/kept --metrics hf/m.jsonl --trace hf/t.json";
+    workspace.train(&format!("{line} --steps 2"));
+    std::fs::remove_file(workspace.path("hf/config.json")).unwrap();
+    workspace.train(&format!("{line} --steps 3 --resume auto"));
+    assert_eq!(Events::read(&workspace, "hf").steps.len(), 3);
+    std::fs::remove_file(workspace.path("hf/config.json")).unwrap();
+    workspace.train(&format!("{line} --steps 1"));
+    assert_eq!(Events::read(&workspace, "hf/earlier.1").steps.len(), 3);
+    let refusal =
+        workspace.run(&format!("{SMALL} --steps 1 --tensorboard hf --metrics hf/earlier.9"));
+    assert_contains(
+        refusal.error(),
+        "--metrics: hf/earlier.9 would be replaced by what --tensorboard writes",
+    );
+}
+
 #[test]
 fn damaged_events_are_continued() {
     let workspace = Workspace::new();

@@ -11,7 +11,9 @@ use crate::os::ClaimedFile;
 use crate::trace::{Tracer, is_trace};
 use crate::train::config::Config;
 use crate::train::console::print_line;
-use crate::train::report::{ClaimedEvents, ClaimedMetrics, KnownSteps, MetricsFiles};
+use crate::train::report::{
+    ClaimedEvents, ClaimedMetrics, KnownSteps, MetricsFiles, is_name_of_events,
+};
 use crate::train::{Error, Result};
 
 use super::Plan;
@@ -244,13 +246,19 @@ impl Plan {
         if names.iter().any(|name| name == "config.json") {
             return Ok(());
         }
-        let Config { metrics, trace, stage_times, tensorboard, .. } = &self.config;
-        let reports = [metrics, trace, stage_times, tensorboard].into_iter().flatten();
-        let reports: Vec<_> = reports.filter_map(|path| path.file_stem()?.to_str()).collect();
+        let Config { metrics, trace, stage_times, tensorboard, save, .. } = &self.config;
+        let save = save.as_ref().map(|save| save.dir.as_path());
+        let reports = [metrics, trace, stage_times, tensorboard].map(Option::as_deref);
+        let parts = reports.into_iter().chain([save]).flatten().flat_map(Path::iter);
+        let own: Vec<_> = parts.filter_map(|part| Path::new(part).file_stem()?.to_str()).collect();
         // Earlier reports, and those of other ranks, have the name of this run's with a number.
+        let is_numbered = |name: &str, own: &str| {
+            name.strip_prefix(own).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+        };
         let is_own = |name: &String| {
             SideFiles::is_name_of_export(name)
-                || reports.iter().any(|report| name.starts_with(report))
+                || is_name_of_events(name)
+                || own.iter().any(|own| is_numbered(name, own))
                 || FILES_OF_REPOSITORIES.iter().any(|start| name.starts_with(start))
         };
         let Some(first) = names.iter().find(|name| !is_own(name)) else { return Ok(()) };

@@ -29,11 +29,11 @@ const OWN_NAME: [&str; 2] = ["events.out.tfevents.", ".meshwright"];
 
 /// Name of the folders to which the files of earlier runs are moved, before their number. TensorBoard shows each as a
 /// run of its own.
-const EARLIER: &str = "earlier";
+const EARLIER: &str = "earlier.";
 
-/// Returns true for a name of files that TensorBoard reads.
+/// Returns true for a name under which runs write to the folder, or have written.
 pub fn is_name_of_events(name: &str) -> bool {
-    name.contains(NAME)
+    name.contains(NAME) || name.starts_with(EARLIER)
 }
 
 /// An event file that is there before a run.
@@ -70,7 +70,7 @@ impl ClaimedEvents {
         };
         for name in names {
             let name = name.to_string_lossy();
-            if !is_name_of_events(&name) {
+            if !name.contains(NAME) {
                 continue;
             }
             let path = dir.join(&*name);
@@ -167,7 +167,7 @@ fn put_aside(
     files: &[EarlierFile],
     put: fn(&Path, &Path) -> io::Result<()>,
 ) -> Result<PathBuf, MetricsError> {
-    let aside = free_name(&dir.join(EARLIER));
+    let aside = free_name(&dir.join(EARLIER.trim_end_matches('.')));
     fs::create_dir(&aside).map_err(failed("create", &aside))?;
     for EarlierFile { path, .. } in files {
         let to = aside.join(path.file_name().unwrap_or_default());
