@@ -49,14 +49,17 @@ fn public_types(text: &str) -> impl Iterator<Item = (String, usize)> {
         let (kind, rest) = item.split_once(' ')?;
         let is_type = ["struct", "enum", "union", "trait", "type"].contains(&kind);
         let end = rest.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(rest.len());
-        (is_type && end > 0).then(|| (rest[..end].to_owned(), index + 1))
+        let name = &rest[..end];
+        // A type under its own name in another module.
+        let is_alias = kind == "type" && rest.ends_with(&format!("::{name};"));
+        (is_type && end > 0 && !is_alias).then(|| (name.to_owned(), index + 1))
     })
 }
 
 #[test]
 fn public_types_are_found() {
     let text = "pub struct A<T>(T);\n    pub unsafe trait B {\n        type Out;\n    }\npub(crate) enum C {}\npub \
-                enum $name {}\npub fn d() {}\n#[cfg(test)]\nmod tests {\n    pub struct E;\n}\n";
+                enum $name {}\npub fn d() {}\npub type F = m::F;\n#[cfg(test)]\nmod tests {\n    pub struct E;\n}\n";
     let found: Vec<(String, usize)> = public_types(text).collect();
     assert_eq!(found, [("A".to_owned(), 1), ("B".to_owned(), 2)]);
 }

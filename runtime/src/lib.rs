@@ -135,6 +135,9 @@ pub use meshwright_store::state_dict;
 pub mod data {
     #[doc(inline)]
     pub use meshwright_store::data::*;
+    /// The token ids of a step, or of some rows of it. An alias, so that errors of the compiler name the dim `Batch` of
+    /// a program without its path.
+    pub type Batch = meshwright_store::data::Batch;
     #[doc(inline)]
     pub use meshwright_tokenize::*;
 }
@@ -173,7 +176,7 @@ pub mod prelude {
 use meshwright_os as os;
 
 pub use os::exit_code;
-pub use os::{finish_stdout, ignore_file_size_signal, print_text, read_text};
+pub use os::{counted, finish_stdout, ignore_file_size_signal, print_text, read_text};
 pub use train::{Error, Result, run_on};
 
 pub use meshwright_macros::{dims, forward, mesh_test, model};

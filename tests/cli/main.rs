@@ -20,6 +20,7 @@ mod requeue;
 mod resuming;
 mod saving;
 mod stops;
+mod tensorboard;
 mod tokenizer;
 mod training;
 mod validation;

@@ -161,7 +161,7 @@ fn micro_batches_are_kept_on_another_mesh() {
     for mesh in ["dp=2", "fsdp=2", "pp=2"] {
         let (other, errors) = norm_of(&format!("--mesh {mesh}"));
         assert!((other - same).abs() < 1e-4 * same, "{mesh}: {other}, {same}");
-        assert!(!errors.contains("warning"), "{errors}");
+        assert!(!errors.contains(" was saved"), "{errors}");
     }
     let (other, errors) = norm_of("--micro-batches 1");
     assert!((other - same).abs() > 3e-4 * same, "{other}, {same}");
@@ -195,7 +195,7 @@ fn settings_that_are_not_kept_on_another_mesh_are_named() {
         let second = workspace.run(&format!("--resume out --steps 3 --threads 1 {flags}"));
         assert_eq!(second.code, Some(0), "{}", second.stderr);
         if expected.is_empty() {
-            assert!(!second.stderr.contains("warning"), "{saved}, {flags}: {}", second.stderr);
+            assert!(!second.stderr.contains(" was saved"), "{saved}, {flags}: {}", second.stderr);
         } else {
             assert_contains(&(second.stderr + &second.stdout), expected);
         }
@@ -212,10 +212,7 @@ fn other_models_are_refused_by_name() {
     assert_eq!(first.code, Some(0), "{}", first.stderr);
     for (flags, expected) in [
         ("--ffn 32", "--ffn (intermediate_size) is 32, and "),
-        (
-            "--kv-heads 1",
-            "--kv-heads (num_key_value_heads) is 1, and 4 was saved; leave out the flags",
-        ),
+        ("--kv-heads 1", "--kv-heads: 1, but 4 was saved in out/step-00000002; leave it out"),
     ] {
         let run = workspace.run(&format!("--resume out --steps 3 {flags}"));
         assert_contains(run.error(), expected);
@@ -270,4 +267,41 @@ fn older_checkpoints_load_with_flags() {
     workspace.train("--mesh fsdp=2 --steps 3 --resume out");
     let without = workspace.run("--steps 3 --resume out");
     assert_contains(without.error(), "\n  - --seq: 128, but 16 was saved");
+}
+
+/// The steps of a run without `--save` are lost, which is said when it begins.
+#[test]
+fn unsaved_steps_are_announced() {
+    let workspace = Workspace::new();
+    workspace.train("--steps 2 --save out");
+    let warning = "warning: --resume: without --save, the steps of this run are lost when it ends; add --save out\n";
+    for (flags, is_warned) in [
+        ("--resume out --steps 3", true),
+        ("--resume out/step-00000002 --steps 3 --metrics m.jsonl", true),
+        ("--resume out --steps 3 --export-hf hf", false),
+        ("--resume out", false),
+        ("--resume out --steps 3 --explain", false),
+        ("--resume out --steps 3 --save out", false),
+    ] {
+        let stderr = workspace.train(flags).stderr;
+        assert_eq!(stderr.matches(warning).count(), usize::from(is_warned), "{flags}: {stderr}");
+    }
+}
+
+/// A size that was not given, too.
+#[test]
+fn other_sizes_are_refused_as_such() {
+    let workspace = Workspace::new();
+    let line = SMALL.replace("--kv-heads 2 ", "");
+    assert_eq!(workspace.run(&format!("{line} --steps 1 --save out")).code, Some(0));
+    for (given, saved) in [("kv-heads 3", 4), ("kv-heads 2", 4), ("heads 3", 4), ("hidden 30", 32)]
+    {
+        let (name, value) = given.split_once(' ').unwrap();
+        let refusal = format!(
+            "error: --{name}: {value}, but {saved} was saved in out/step-00000001; leave it out, or train another \
+             model without --resume"
+        );
+        assert_eq!(workspace.run(&format!("--resume out --{given} --steps 2")).error(), refusal);
+    }
+    assert_eq!(workspace.run("--resume out --steps 2 --kv-heads 4").code, Some(0));
 }

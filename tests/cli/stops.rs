@@ -133,6 +133,32 @@ fn a_signal_loses_no_step() {
     }
 }
 
+/// A program in a terminal that is closed gets SIGHUP; `nohup` makes it ignore that.
+#[test]
+fn a_closed_terminal_stops_a_run() {
+    let workspace = Workspace::new();
+    let line = format!("{SMALL} --save out --metrics m.jsonl --steps 1000000");
+    let start = |launcher: &[&str]| {
+        let mut command = Command::new(launcher[0]);
+        command.args(&launcher[1..]).arg(program().get_program()).stdin(Stdio::null());
+        let mut run = Running::with(&workspace, command, &line);
+        run.wait_for_steps(3);
+        run.signal("HUP");
+        run
+    };
+    let stopped = start(&["env", "--default-signal=HUP"]).finish();
+    assert_eq!(stopped.code, STOPPED, "{}", stopped.stderr);
+    assert_contains(&stopped.stderr, "\nstopped by SIGHUP after step ");
+    std::fs::remove_file(workspace.path("m.jsonl")).unwrap();
+    let mut run = start(&["nohup"]);
+    let steps = workspace.metrics("m.jsonl").len();
+    run.wait_for_steps(steps + 3);
+    run.signal("TERM");
+    let stopped = run.finish();
+    assert_eq!(stopped.code, STOPPED, "{}", stopped.stderr);
+    assert!(!stopped.stderr.contains("SIGHUP"), "{}", stopped.stderr);
+}
+
 /// Nothing could be saved.
 #[test]
 fn a_run_without_checkpoints_ends_immediately() {

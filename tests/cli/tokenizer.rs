@@ -138,6 +138,38 @@ mod with_files {
         assert_ne!(losses("--tokenizer bytes"), own);
     }
 
+    /// The token that ends documents by `--documents`, else that of the tokenizer, is in both files of the export.
+    #[test]
+    fn an_export_states_the_end_of_texts() {
+        let workspace = workspace();
+        workspace.write("text.txt", "the cat and the dog and the end. ".repeat(40).as_bytes());
+        let ends = |name: &str| {
+            let of_file = |file: &str| -> serde_json::Value {
+                let content = workspace.read(&format!("{name}/{file}"));
+                serde_json::from_slice::<serde_json::Value>(&content).unwrap()["eos_token_id"]
+                    .take()
+            };
+            ["config.json", "generation_config.json"].map(of_file)
+        };
+        workspace.train(&format!("{TOKENIZED} --steps 1 --export-hf plain"));
+        assert_eq!(ends("plain"), [(); 2].map(|()| serde_json::Value::Null));
+        workspace.write("tokenizer_config.json", b"{\"eos_token\": \"<|end|>\"}");
+        workspace.train(&format!("{TOKENIZED} --steps 1 --export-hf stated --save out"));
+        assert_eq!(ends("stated"), [264, 264]);
+        workspace.train("--resume out --steps 1 --export-hf again");
+        assert_eq!(ends("again"), [264, 264]);
+        workspace.train(&format!("{TOKENIZED} --steps 1 --export-hf given --documents 32"));
+        assert_eq!(ends("given"), [32, 32]);
+        workspace.train("--steps 1 --export-hf bytes --documents 32");
+        assert_eq!(ends("bytes"), [32, 32]);
+        let trained = workspace.run(
+            "--init-from plain --data text.txt --seq 16 --batch 4 --steps 1 --threads 1 --sample-tokens 0 --export-hf \
+             further",
+        );
+        assert_eq!(trained.code, Some(0), "{}", trained.stderr);
+        assert_eq!(ends("further"), ends("plain"));
+    }
+
     /// An export has all that its use needs: the tokenizer, the defaults of generation, and enough positions.
     #[test]
     fn an_export_is_a_source_by_itself() {

@@ -30,6 +30,17 @@ pub fn floats(list: &Value) -> Vec<f64> {
     list.as_array().unwrap().iter().map(|number| number.as_f64().unwrap()).collect()
 }
 
+/// Counts of one have a singular.
+#[test]
+fn the_first_lines_count() {
+    let workspace = Workspace::new();
+    let line = SMALL.replace("--layers 2", "--layers 1").replace("--batch 4", "--batch 1");
+    let line = line.replace("--kv-heads 2", "--kv-heads 1");
+    let started = workspace.run(&format!("{line} --steps 1")).stderr;
+    assert_contains(&started, " parameters, 1 layer of width 32, 4 query and 1 key-value head, ");
+    assert_contains(&started, "; 1 sequence of 16 tokens a step, from the ");
+}
+
 #[test]
 fn hugging_face_models_match_pytorch_on_every_mesh() {
     let workspace = Workspace::new();

@@ -6,6 +6,8 @@
 extern crate self as meshwright;
 
 mod decoder;
+#[macro_use]
+mod public_dims;
 pub mod gpt2;
 pub mod llama;
 pub mod mixtral;

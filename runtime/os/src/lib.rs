@@ -1,9 +1,10 @@
 //! The operating system: kinds of files, pipes that are opened without waiting forever, files with one writer, standard
-//! output, signals of the process, and its exit codes.
+//! output, numbers in messages, signals of the process, and its exit codes.
 
 pub mod exit_code;
 mod file_kind;
 mod input_file;
+mod numbers;
 mod open_files;
 mod output_file;
 mod pipes;
@@ -19,6 +20,7 @@ pub use stdout::{finish_stdout, print_text};
 
 pub use file_kind::kind_of_special_file;
 pub use input_file::InputFile;
+pub use numbers::{counted, counted_with_commas, with_commas};
 pub use open_files::{allow_open_files, is_limit_of_open_files};
 pub use output_file::{ClaimedFile, free_name, move_aside};
 pub use signals::hold_stops;

@@ -12,6 +12,8 @@ use super::pipes::open_output;
 ///
 /// The lock is one of the file, and not of a name: links and other spellings of the path lead to it too. The system
 /// releases it when the process ends. Pipes and devices are not locked.
+///
+/// What is written is added at the end, so a file that another program shortens meanwhile gets no gap.
 #[derive(Debug)]
 pub struct ClaimedFile {
     path: PathBuf,
@@ -40,7 +42,7 @@ impl ClaimedFile {
             found => found?,
         };
         let file = loop {
-            let file = OpenOptions::new().read(true).write(true).open(&path)?;
+            let file = OpenOptions::new().read(true).append(true).open(&path)?;
             lock(&file)?;
             // An earlier holder of the lock may have moved the file aside after it was opened here.
             if is_at(&path, &file)? {
@@ -136,7 +138,7 @@ fn create(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     let file = match fs::metadata(path) {
         Ok(data) if !data.is_file() => return open_output(path, options.write(true)),
-        _ => options.read(true).write(true).create(true).truncate(false).open(path)?,
+        _ => options.read(true).append(true).create(true).open(path)?,
     };
     lock(&file)?;
     // Another run has begun in the meantime, and perhaps ended.

@@ -1,7 +1,8 @@
 //! Signals of the process: stops that lose nothing, and the file size limit.
 //!
-//! SIGTERM, SIGINT and SIGUSR1 ask for a stop. What the first of them does depends on the [phase](StopPhase) of the
-//! run; a second one always ends the process immediately.
+//! SIGTERM, SIGINT, SIGUSR1 and SIGHUP, which comes from a closed terminal, ask for a stop. What the first of them does
+//! depends on the [phase](StopPhase) of the run; a second one always ends the process immediately. SIGHUP stays ignored
+//! in a program that `nohup` starts.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
@@ -10,8 +11,12 @@ use libc::c_int;
 use super::exit_code::STOPPED;
 
 /// The signals that ask for a stop.
-const STOP_SIGNALS: [(c_int, &str); 3] =
-    [(libc::SIGTERM, "SIGTERM"), (libc::SIGINT, "SIGINT"), (libc::SIGUSR1, "SIGUSR1")];
+const STOP_SIGNALS: [(c_int, &str); 4] = [
+    (libc::SIGTERM, "SIGTERM"),
+    (libc::SIGINT, "SIGINT"),
+    (libc::SIGUSR1, "SIGUSR1"),
+    (libc::SIGHUP, "SIGHUP"),
+];
 
 /// Milliseconds in which a repeated signal counts as the first one: `timeout` and other launchers send it to the
 /// process and to its group.
@@ -51,6 +56,9 @@ pub fn ignore_file_size_signal() {
 /// Installs the handler of the signals that ask for a stop. A training program calls it when it starts.
 pub fn watch_stop_signals() {
     for (signal, _) in STOP_SIGNALS {
+        if signal == libc::SIGHUP && is_ignored(signal) {
+            continue;
+        }
         set_handler(signal, on_stop_signal as *const () as libc::sighandler_t);
     }
 }
@@ -98,6 +106,15 @@ pub fn requested_stop() -> Option<&'static str> {
 
 fn name_of(signal: c_int) -> &'static str {
     STOP_SIGNALS.iter().find(|(known, _)| *known == signal).map_or("a signal", |(_, name)| name)
+}
+
+fn is_ignored(signal: c_int) -> bool {
+    // SAFETY: `action` is writable, and the call only reads how the signal is handled.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        libc::sigaction(signal, std::ptr::null(), &mut action);
+        action.sa_sigaction == libc::SIG_IGN
+    }
 }
 
 fn set_handler(signal: c_int, handler: libc::sighandler_t) {

@@ -1,5 +1,8 @@
 //! Tokenizes text for training: `cargo run --release --bin tokenize -- --help`.
 
+#[path = "meshwright/failure.rs"]
+mod failure;
+
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -7,11 +10,12 @@ use std::time::Instant;
 
 use clap::builder::ValueParser;
 use clap::{Arg, ArgAction, ArgMatches, Command};
+use failure::Failure;
 use meshwright::data::{
     Encoding, TextDocuments, TokenizeError, TokenizeProgress, Tokenizer, tokenize_files,
 };
-use meshwright::exit_code::{code_of_error, code_of_io, exit_on_panic};
-use meshwright::{finish_stdout, print_text};
+use meshwright::exit_code::exit_on_panic;
+use meshwright::{counted, finish_stdout, print_text};
 
 const ABOUT: &str = "Tokenizes text into a .bin file of token ids for --data";
 
@@ -27,27 +31,27 @@ fn main() -> ExitCode {
     meshwright::ignore_file_size_signal();
     let outcome = exit_on_panic(|| match command().try_get_matches() {
         Ok(matches) => tokenize_by_flags(&matches)
-            .map_err(|error| (error.to_string(), code_of_error(&error)))
+            .map_err(|error| Failure::new(error.to_string(), &error))
             .and_then(|report| print_report(&report)),
-        Err(error) if error.use_stderr() => error.exit(),
+        Err(error) if error.use_stderr() => Err(error.into()),
         Err(help) => {
-            finish_stdout(help.print()).map_err(|error| (error.to_string(), code_of_io(&error)))
+            finish_stdout(help.print()).map_err(|error| Failure::new(error.to_string(), &error))
         }
     });
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
-        Err((message, code)) => {
+        Err(Failure { message, code }) => {
             let _ = writeln!(std::io::stderr(), "error: {message}");
             ExitCode::from(code)
         }
     }
 }
 
-/// Prints the report, or returns the message and the exit code of a failure.
-fn print_report(report: &str) -> Result<(), (String, u8)> {
+/// Prints the report.
+fn print_report(report: &str) -> Result<(), Failure> {
     print_text(&format!("{report}\n")).map_err(|error| {
         let message = format!("the output is complete, but its report is lost: {error}");
-        (message, code_of_io(&error))
+        Failure::new(message, &error)
     })
 }
 
@@ -90,11 +94,11 @@ fn command() -> Command {
         .arg(
             flag("bos")
                 .value_name("TOKEN")
-                .help("Put this token before each document, such as <|begin_of_text|>"),
+                .help("Put this token before each document, such as <|begin_of_text|>, or id=1 for an id"),
         )
         .arg(flag("eos").visible_alias("append-eos").value_name("TOKEN").help(
-            "Put this token after each document, such as <|endoftext|>; \"\" puts none [default: none for text; for \
-             JSONL and Parquet the token that the tokenizer ends texts with, or a line break]",
+            "Put this token after each document, such as <|endoftext|>, or id=0 for an id; \"\" puts none [default: \
+             none for text; for JSONL and Parquet the token that the tokenizer ends texts with, or a line break]",
         ))
         .arg(
             flag("text-key")
@@ -139,12 +143,12 @@ fn tokenize_by_flags(matches: &ArgMatches) -> Result<String, TokenizeError> {
     let moved =
         done.moved.map(|path| format!("; its earlier content is now in {}", path.display()));
     Ok(format!(
-        "{}: {} tokens of {} bits, from {} documents with {} bytes; {seconds:.1} s, {:.1} MB/s{}",
+        "{}: {} of {} bits, from {} with {}; {seconds:.1} s, {:.1} MB/s{}",
         output.display(),
-        done.tokens,
+        counted(done.tokens as usize, "token"),
         8 * width.width(),
-        done.documents,
-        done.bytes,
+        counted(done.documents as usize, "document"),
+        counted(done.bytes as usize, "byte"),
         done.bytes as f64 / seconds / 1e6,
         moved.unwrap_or_default(),
     ))

@@ -5,6 +5,7 @@ use crate::layout::AxisId;
 use crate::mesh::MeshShape;
 
 use super::config::{Config, ConfigError, DeviceChoice, Problem, RunSettings};
+use super::console::counted;
 use super::machine::{Machine, host_memory};
 use super::{Error, Result};
 
@@ -63,7 +64,8 @@ pub fn choose_mesh(
             Err(Error::Config(ConfigError::Invalid(problems)))
         }
         _ => Err(Error::Input(format!(
-            "--mesh: no mesh of {ranks} ranks fits:{}\nuse another number of ranks, or change these settings",
+            "--mesh: no mesh of {} fits:{}\nuse another number of ranks, or change these settings",
+            counted(ranks, "rank"),
             list(&refused)
         ))),
     }
@@ -122,7 +124,10 @@ fn divisors(number: usize) -> impl Iterator<Item = usize> {
 
 fn explain(mesh: &MeshShape, refused: &[(&MeshShape, String)]) -> String {
     if refused.is_empty() {
-        return format!("--mesh auto: {mesh}, the cheapest mesh of {} ranks", mesh.world_size());
+        return format!(
+            "--mesh auto: {mesh}, the cheapest mesh of {}",
+            counted(mesh.world_size(), "rank")
+        );
     }
     format!("--mesh auto: {mesh}; cheaper ones do not fit:{}", list(refused))
 }

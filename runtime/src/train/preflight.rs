@@ -7,6 +7,7 @@ use crate::comm::launch;
 use crate::mesh::MeshShape;
 use crate::parity::{Observed, Parity, Part};
 
+use super::console::counted;
 use super::plan::Plan;
 use super::run::{RankLoop, Shared};
 use super::{Error, LanguageModel, Result};
@@ -67,9 +68,9 @@ fn check_copies(plans: &[&Plan]) -> Result<()> {
         let needed = plan.memory.of_all_ranks() + copies;
         if needed > available {
             return Err(Error::Input(format!(
-                "--preflight: not enough memory: the gradients and parameters of {} steps, kept four times, take {}, \
+                "--preflight: not enough memory: the gradients and parameters of {}, kept four times, take {}, \
                  and with the run on mesh {} {}; {} are available\n{SHRINK}, or fewer steps: --preflight 1",
-                plan.config.steps,
+                counted(plan.config.steps as usize, "step"),
                 Bytes(copies),
                 plan.config.mesh,
                 Bytes(needed),

@@ -224,7 +224,7 @@ impl<M: LanguageModel> Trainer<M> {
             } else {
                 plan.prepare_outputs()?
             };
-            let shared = Shared::new(outputs.metrics.take());
+            let shared = Shared::new(std::mem::take(&mut outputs.metrics));
             // Other processes wait for this one from now on, so it ends with them.
             if plan.machine.own_rank().is_some() {
                 begin_steps(&plan);

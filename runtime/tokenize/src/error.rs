@@ -141,6 +141,29 @@ pub enum TokenizeError {
         /// Tokens that exist.
         hint: String,
     },
+    /// A number that is a token, and the id of another one.
+    #[error(
+        "{flag}: {tokenizer} has the token `{token}` with id {token_id}, and another one with id {id}; write \
+         id={token_id} or id={id}"
+    )]
+    AmbiguousToken {
+        /// The flag.
+        flag: &'static str,
+        /// The tokenizer.
+        tokenizer: String,
+        /// The number.
+        token: String,
+        /// The id of the token that is spelled so.
+        token_id: u32,
+        /// The number as an id.
+        id: u32,
+    },
+    /// The folder of the output does not exist.
+    #[error("-o: there is no folder {}; create it, or name another file", folder.display())]
+    NoFolder {
+        /// The folder.
+        folder: PathBuf,
+    },
     /// The name of the output would not be taken for token ids.
     #[error("-o: {} must end in .bin, by which --data recognizes raw token ids", path.display())]
     OutputName {

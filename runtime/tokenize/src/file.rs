@@ -197,6 +197,13 @@ mod tests {
         assert_eq!(tokenizer.token_id("--eos", END).unwrap(), 264);
         let text = tokenizer.token_id("--eos", "</s>").unwrap_err().to_string();
         assert!(text.contains("has no token `</s>`; its special tokens are <|end|>"), "{text}");
+        // A number is an id, unless it is another token.
+        let id = |token| tokenizer.token_id("--eos", token).map_err(|error| error.to_string());
+        assert_eq!((id("264"), id("id=264"), id("id=7")), (Ok(264), Ok(264), Ok(7)));
+        assert!(id("0").is_err_and(|text| text.ends_with("with id 0; write id=48 or id=0")));
+        assert!(
+            id("265").is_err_and(|text| text.ends_with("no token `265`; its ids are below 265"))
+        );
         let without = open(|json| json["added_tokens"] = json!([])).unwrap();
         let text = without.token_id("--eos", "</s>").unwrap_err().to_string();
         assert!(text.contains("it has no special tokens, so leave it out"), "{text}");

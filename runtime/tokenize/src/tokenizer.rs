@@ -73,16 +73,30 @@ impl Tokenizer {
     }
 
     /// Returns the id of `token`, which `flag` names in the spelling of the vocabulary; for bytes, a text of one byte.
+    /// `id=N` is the id itself, as is a number that is no token.
     ///
     /// # Errors
-    /// A token that does not exist.
+    /// A token that does not exist, and a number that is both an id and another token.
     pub fn token_id(&self, flag: &'static str, token: &str) -> Result<u32, TokenizeError> {
+        let number = token.strip_prefix("id=").unwrap_or(token);
+        let is_number = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
+        let own_id = number.parse().ok().filter(|_| is_number);
+        let own_id = own_id.filter(|id: &u32| (*id as usize) < self.vocab());
         let (id, special) = match (self, token.as_bytes()) {
+            _ if number != token => (own_id, Vec::new()),
             (Tokenizer::Bytes, [byte]) => (Some(u32::from(*byte)), Vec::new()),
             (Tokenizer::Bytes, _) => (None, Vec::new()),
             (Tokenizer::File(file), _) => (file.id(token), file.special_tokens()),
         };
+        let id = match (id, own_id) {
+            (Some(token_id), Some(id)) if token_id != id => {
+                let (tokenizer, token) = (self.name().to_owned(), token.to_owned());
+                return Err(TokenizeError::AmbiguousToken { flag, tokenizer, token, token_id, id });
+            }
+            (id, own_id) => id.or(own_id),
+        };
         let hint = match (self, special.is_empty()) {
+            _ if is_number => format!("its ids are below {}", self.vocab()),
             (Tokenizer::Bytes, _) => "give a single byte, or leave it out".to_owned(),
             (_, true) => "it has no special tokens, so leave it out".to_owned(),
             (_, false) => format!("its special tokens are {}", special.join(" ")),
@@ -93,20 +107,22 @@ impl Tokenizer {
         })
     }
 
-    /// Returns the tokens after each document of a file of records: the token that ends texts, if the tokenizer states
-    /// one whose id is below `vocab`, else those of a line break.
-    ///
-    /// A `tokenizer_config.json` beside the file states the token, or else the file has one of the common names, such
-    /// as `<|endoftext|>`.
+    /// Returns the token that ends texts, if the tokenizer states one: by a `tokenizer_config.json` beside the file, or
+    /// else by one of the common names, such as `<|endoftext|>`.
+    pub fn end_of_text(&self) -> Option<u32> {
+        match self {
+            Tokenizer::Bytes => None,
+            Tokenizer::File(file) => file.end_of_text(),
+        }
+    }
+
+    /// Returns the tokens after each document of a file of records: that which [ends texts](Self::end_of_text), if its
+    /// id is below `vocab`, else those of a line break.
     ///
     /// # Errors
     /// A tokenizer without a token for a line break.
     pub fn default_end(&self, vocab: usize) -> Result<Vec<u32>, TokenizeError> {
-        let stated = match self {
-            Tokenizer::Bytes => None,
-            Tokenizer::File(file) => file.end_of_text(),
-        };
-        match stated.filter(|id| (*id as usize) < vocab) {
+        match self.end_of_text().filter(|id| (*id as usize) < vocab) {
             Some(id) => Ok(vec![id]),
             None => {
                 let mut ids = self.encode(b"\n", "a line break", 0)?;

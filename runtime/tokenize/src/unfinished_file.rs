@@ -28,6 +28,10 @@ pub struct UnfinishedFile {
 impl UnfinishedFile {
     /// Creates a file in the folder of `output`, and removes those that ended processes have left of the same output.
     pub fn create(output: &Path) -> Result<UnfinishedFile, TokenizeError> {
+        let folder = output.parent().filter(|folder| !folder.as_os_str().is_empty());
+        if let Some(folder) = folder.filter(|folder| !folder.exists()) {
+            return Err(TokenizeError::NoFolder { folder: folder.to_owned() });
+        }
         remove_abandoned(output);
         let mut name = prefix(output);
         name.push(format!("{}{SUFFIX}", std::process::id()));

@@ -5,8 +5,7 @@ mod model;
 mod names;
 
 pub use config::{Gpt2Config, Gpt2Dropout};
-pub use model::{
-    Batch, Block, Ffn, Gpt2, HeadDim, Heads, Hidden, Mlp, Positions, SelfAttention, Seq, Stream,
-    Vocab,
-};
+pub use model::{Block, Gpt2, Mlp, SelfAttention, Stream};
 pub use names::HF_NAMES;
+
+public_dims!(model: Batch, Ffn, HeadDim, Heads, Hidden, Positions, Seq, Vocab);

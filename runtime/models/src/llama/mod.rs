@@ -5,8 +5,7 @@ mod model;
 mod names;
 
 pub use config::LlamaConfig;
-pub use model::{
-    Batch, Block, Ffn, HeadDim, Heads, Hidden, KvHeads, Llama, Mlp, SelfAttention, Seq, Stream,
-    Vocab,
-};
+pub use model::{Block, Llama, Mlp, SelfAttention, Stream};
 pub use names::HF_NAMES;
+
+public_dims!(model: Batch, Ffn, HeadDim, Heads, Hidden, KvHeads, Seq, Vocab);

@@ -5,8 +5,7 @@ mod model;
 mod names;
 
 pub use config::MixtralConfig;
-pub use model::{
-    Batch, Block, ExpertMlps, ExpertTokens, Experts, Ffn, HeadDim, Heads, Hidden, KvHeads, Mixtral,
-    Mixture, SelfAttention, Seq, Stream, TopK, Vocab,
-};
+pub use model::{Block, ExpertMlps, ExpertTokens, Mixtral, Mixture, SelfAttention, Stream};
 pub use names::HF_NAMES;
+
+public_dims!(model: Batch, Experts, Ffn, HeadDim, Heads, Hidden, KvHeads, Seq, TopK, Vocab);

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use meshwright::checkpoint::{Checkpoint, Manifest, TrainState};
+use meshwright::counted;
 use meshwright::data::DataPosition;
 
 use super::failure::Failure;
@@ -63,7 +64,9 @@ fn describe(folder: &Path, manifest: &Manifest) -> String {
         order.unwrap_or_default(),
     );
     if let Some(DataPosition { samples, file, .. }) = data {
-        let _ = writeln!(text, "  {samples} samples of {file} were trained on");
+        let were = if *samples == 1 { "was" } else { "were" };
+        let samples = counted(*samples as usize, "sample");
+        let _ = writeln!(text, "  {samples} of {file} {were} trained on");
     }
     if let Some(own) = own_loop {
         let _ = writeln!(
@@ -78,7 +81,12 @@ fn describe(folder: &Path, manifest: &Manifest) -> String {
     for resumed in history.resumed.iter().rev() {
         let _ = writeln!(text, "  resumed from step {} of run {}", resumed.step, resumed.run);
     }
-    let _ = writeln!(text, "  {} files of {bytes} bytes", manifest.files.len());
+    let _ = writeln!(
+        text,
+        "  {} of {}",
+        counted(manifest.files.len(), "file"),
+        counted(bytes as usize, "byte")
+    );
     // Tensors and elements, by kind: parameters, each state of the optimizer, and the moving average.
     let mut kinds: BTreeMap<&str, (usize, usize)> = BTreeMap::new();
     for (name, tensor) in &manifest.tensors {

@@ -1,21 +1,24 @@
-//! Command-line tool that writes new projects, reports GPUs, libraries and checkpoints, and draws pipeline schedules:
+//! Command-line tool that writes new projects, draws metrics and pipeline schedules, and reports GPUs, libraries and
+//! checkpoints:
 //! `cargo run --release --features cuda --bin meshwright -- --help`.
 
 mod ckpt;
 mod failure;
 mod new;
+mod plot;
 mod schedule;
 
 use std::io::Write;
 use std::process::ExitCode;
 
 use clap::Command;
+use clap::error::ErrorKind;
 use failure::Failure;
 use meshwright::exit_code::exit_on_panic;
 use meshwright::{finish_stdout, print_text};
 
-const ABOUT: &str =
-    "Writes new projects, reports GPUs, libraries and checkpoints, and draws pipeline schedules";
+const ABOUT: &str = "Writes new projects, draws metrics and pipeline schedules, and reports GPUs, libraries and \
+                     checkpoints";
 
 fn main() -> ExitCode {
     meshwright::ignore_file_size_signal();
@@ -33,7 +36,11 @@ fn main() -> ExitCode {
 fn run_command_line() -> Result<bool, Failure> {
     let matches = match command().try_get_matches() {
         Ok(matches) => matches,
-        Err(error) if error.use_stderr() => error.exit(),
+        // Without arguments, the help is the message.
+        Err(error) if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+            error.exit()
+        }
+        Err(error) if error.use_stderr() => return Err(error.into()),
         Err(help) => {
             finish_stdout(help.print()).map_err(unprinted)?;
             return Ok(true);
@@ -43,6 +50,7 @@ fn run_command_line() -> Result<bool, Failure> {
         Some(("schedule", matches)) => schedule::run_command(matches),
         Some(("ckpt", matches)) => ckpt::run_command(matches),
         Some(("new", matches)) => new::run_command(matches),
+        Some(("plot", matches)) => plot::run_command(matches),
         _ => probe(),
     }?;
     print_text(&text).map_err(unprinted)?;
@@ -59,7 +67,7 @@ fn command() -> Command {
         .about(ABOUT)
         .subcommand_required(true)
         .arg_required_else_help(true)
-        .subcommands([new::command(), probe, schedule::command(), ckpt::command()])
+        .subcommands([new::command(), plot::command(), probe, schedule::command(), ckpt::command()])
 }
 
 /// Reports libraries and GPUs; returns false if no rank can run on a GPU.

@@ -4,6 +4,7 @@ use std::fmt::Write;
 use std::fs;
 
 use clap::{Arg, ArgMatches, Command, value_parser};
+use meshwright::counted;
 use meshwright::schedule::{
     Costs, Schedule, ScheduleKind, Simulation, Verified, csv, draw, simulate, verify,
 };
@@ -127,8 +128,10 @@ fn title(schedule: &Schedule, simulation: &Simulation) -> String {
     let name = schedule.kind.map_or("schedule", ScheduleKind::name);
     let (ranks, stages) = (schedule.ranks.len(), schedule.stages());
     format!(
-        "{name}: {ranks} ranks, {stages} stages, {} micro-batches; makespan {}, bubble {:.1} %",
-        schedule.micro_batches,
+        "{name}: {}, {}, {}; makespan {}, bubble {:.1} %",
+        counted(ranks, "rank"),
+        counted(stages, "stage"),
+        counted(schedule.micro_batches, "micro-batch"),
         Short(simulation.makespan()),
         100.0 * simulation.bubble()
     )

@@ -21,6 +21,7 @@ pub fn continuing_flags(config: &Config, checkpoint: &Path) -> String {
         line.switch("keep-best", save.best);
     }
     line.path("metrics", config.metrics.as_deref());
+    line.path("tensorboard", config.tensorboard.as_deref());
     line.machine(config);
     line.0
 }
@@ -103,11 +104,13 @@ mod tests {
                 "3",
                 "--metrics",
                 "m.jsonl",
+                "--tensorboard",
+                "tb",
                 "--threads",
                 "2"
             ]),
             "--resume 'a b/latest' --steps 10 --save 'it'\\''s' --save-every 2 --save-async --keep 3 --metrics m.jsonl \
-             --threads 2"
+             --tensorboard tb --threads 2"
         );
     }
 }

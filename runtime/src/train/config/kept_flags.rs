@@ -104,13 +104,14 @@ pub fn add_kept_flags(
     }
     let text = |name: &str| Some(given.get(name)?.text.to_string_lossy().into_owned());
     let mut problems = Vec::new();
-    // A size that follows from others is not saved.
-    let may_be_absent = |name: &&str| ["kv-heads", "ffn"].contains(name);
     for name in SIZES.into_iter().filter(|_| !flags.contains_key("init-from")) {
-        let value = match flags.get(name) {
-            None if may_be_absent(&name) => continue,
-            saved => saved.copied().unwrap_or("false"),
+        // A size that follows from others is not saved; the family computes that of the feed-forward.
+        let saved = match name {
+            "ffn" if !flags.contains_key(name) => continue,
+            "kv-heads" => flags.get(name).or_else(|| flags.get("heads")),
+            _ => flags.get(name),
         };
+        let value = saved.copied().unwrap_or("false");
         if let Some(now) = text(name).filter(|now| !is_same(name, now, value)) {
             let message = format!(
                 "--{name}: {now}, but {value} was saved in {}; leave it out, or train another model without --resume",

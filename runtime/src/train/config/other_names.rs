@@ -171,9 +171,12 @@ other_names! {
     "max-shard-size" => "--export-shard-size BYTES";
 
     "metrics-file" | "log-file" | "jsonl" => "--metrics FILE.jsonl";
+    "tensorboard-dir" | "tensorboard-log-dir" | "tensorboard-logdir" | "tb-dir" | "log-dir" | "logdir" | "logging-dir"
+        | "save-tb-folder" | "enable-tensorboard" | "use-tensorboard"
+        => "--tensorboard DIR";
     "log-interval" | "log-freq" | "logging-steps" | "logging-interval" => "--log-every TIME", "a time such as 30s";
     "wandb" | "wandb-project" | "wandb-log" | "use-wandb" | "report-to"
-        => "--metrics FILE.jsonl", "a line for each step, which trackers can read";
+        => "--tensorboard DIR", "event files, which trackers can read";
     "profile" | "profiler" | "enable-profiling" | "torch-profile" => "--trace FILE.json";
     "generate" | "max-new-tokens" | "num-samples" => "--sample-tokens N";
     "dry-run" | "dryrun" => "--explain", "it checks the settings and the memory, too";

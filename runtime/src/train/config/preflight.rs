@@ -13,6 +13,11 @@ impl Config {
         self.explain || self.preflight.is_some()
     }
 
+    /// Returns true if the run writes the metrics of each step.
+    pub(in crate::train) fn has_metrics(&self) -> bool {
+        self.metrics.is_some() || self.tensorboard.is_some()
+    }
+
     /// Returns the settings of the runs that `--preflight` compares, if it is given: ranks are threads on the CPU,
     /// numbers are f32, and all steps have the peak learning rate, since the updates of a warm-up are too small to be
     /// compared. The mesh is that of the comparison which a process was started to observe.

@@ -225,6 +225,8 @@ settings! {
     group REPORTS {
         "Write one JSON object per step"
         metrics: Option<PathBuf>, "FILE.jsonl" => metrics;
+        "Write the metrics of each step to an event file in DIR, for TensorBoard"
+        tensorboard: Option<PathBuf>, "DIR" => tensorboard;
         "Time between two lines of the loss, such as 30s; a terminal shows each step below them"
         log_every: TimeLimit = "10s", "TIME" => #[serde(skip)] log_every;
         "Write a trace of compute and communication of every rank, for Perfetto"

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use crate::data::Dataset;
 use crate::nn::Built;
 use crate::tensor::{Mean, Rank};
-use crate::train::report::{MetricsRecorder, OwnMetrics, Progress, StepUsage, UsageStart};
+use crate::train::report::{MetricsFiles, MetricsRecorder, OwnMetrics, Progress, StepUsage, UsageStart};
 use crate::train::run::call_all;
 use crate::train::{Evaluation, KnownSteps, MetricsFile, Result, StepObserver, StepReport};
 
@@ -149,10 +149,10 @@ impl<'a> StepReports<'a> {
     ) -> Result<Self> {
         let run = KnownSteps { done: self.done, total: self.steps, tokens: None };
         let is_first = self.rank.index() == 0;
-        let file = is_first.then(|| MetricsFile::open(path.as_ref(), run)).transpose()?;
-        let file = file.map(|file| Arc::new(Mutex::new(file)));
+        let lines = is_first.then(|| MetricsFile::open(path.as_ref(), run)).transpose()?;
+        let files = Arc::new(Mutex::new(MetricsFiles { lines, events: None }));
         let model = (built, seq);
-        self.metrics = Some(MetricsRecorder::new(&self.rank, model, self.dataset, None, file));
+        self.metrics = Some(MetricsRecorder::new(&self.rank, model, self.dataset, None, files));
         Ok(self)
     }
 

@@ -3,7 +3,7 @@
 use crate::data::{Dataset, PackingWaste, SourceSize};
 use crate::mesh::AxisOrder;
 use crate::train::config::{Config, ModelSource};
-use crate::train::console::with_commas;
+use crate::train::console::{counted, counted_with_commas};
 
 use super::Plan;
 
@@ -26,17 +26,17 @@ impl Plan {
         let pipeline = pipeline.map(|description| format!("\n{description}"));
         let pipeline = pipeline.unwrap_or_default();
         format!(
-            "{source}: {} parameters, {} layers of width {}, {} query and {} key-value heads, vocabulary {}\n\
-             {}; {} sequences of {} tokens a step, from {}{tokenizer}",
-            with_commas(self.parameters as u64),
-            outline.layers,
+            "{source}: {}, {} of width {}, {} query and {}, vocabulary {}\n\
+             {}; {} of {} a step, from {}{tokenizer}",
+            counted_with_commas(self.parameters, "parameter"),
+            counted(outline.layers, "layer"),
             outline.hidden,
             outline.heads,
-            outline.kv_heads,
+            counted(outline.kv_heads, "key-value head"),
             outline.vocab,
             format_args!("{} with {}", describe_mesh(config), self.machine.describe()),
-            config.batch,
-            config.seq,
+            counted(config.batch, "sequence"),
+            counted(config.seq, "token"),
             describe_data(dataset),
         ) + &describe_packing(dataset.packing_waste())
             + &validation.unwrap_or_default()
@@ -70,11 +70,10 @@ fn describe_packing(waste: Option<PackingWaste>) -> String {
     let Some(waste) = waste else { return String::new() };
     let cut = if waste.cut == 1 { "1 is".to_owned() } else { format!("{} are", waste.cut) };
     format!(
-        "\n{} documents packed into {} rows of {} tokens, {:.2} % of which are padding; {cut} longer than a row and \
-         cut",
-        with_commas(waste.documents as u64),
-        with_commas(waste.rows as u64),
-        waste.tokens / waste.rows.max(1),
+        "\n{} packed into {} of {}, {:.2} % of which are padding; {cut} longer than a row and cut",
+        counted_with_commas(waste.documents, "document"),
+        counted_with_commas(waste.rows, "row"),
+        counted(waste.tokens / waste.rows.max(1), "token"),
         100.0 * waste.fraction(),
     )
 }

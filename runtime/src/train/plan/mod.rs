@@ -199,7 +199,11 @@ fn describe_export<M: LanguageModel>(
         Precision::F32 => StoredDtype::F32,
         Precision::Bf16 => StoredDtype::Bf16,
     };
+    // A folder of --init-from states it, or does not.
+    let of_documents = config.documents.map(|documents| documents.end);
+    let end = of_documents.or_else(|| tokenizer.and_then(Tokenizer::end_of_text));
     let mut format = HfFormat::new(family, hf_tensors::<M>(params, flag)?)
+        .with_end_token(end.filter(|_| source.is_none()))
         .with_dtype(dtype.unwrap_or_else(of_run))
         .with_side_files(side_files.map_err(Error::of_flag(flag))?);
     if let Some(bytes) = config.export_shard_size {

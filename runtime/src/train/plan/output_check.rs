@@ -8,6 +8,7 @@ use crate::checkpoint::hf::SideFiles;
 use crate::checkpoint::is_name_of_checkpoints;
 use crate::pipeline::StageCut;
 use crate::train::config::{Config, ModelSource, ScheduleSource};
+use crate::train::report::is_name_of_events;
 use crate::train::{Error, Result};
 
 use super::data_list::DataList;
@@ -87,9 +88,9 @@ pub fn check_outputs(config: &Config, checkpoint: Option<&Path>) -> Result<()> {
                 && (input.is_folder || !output.is_folder)
                 && (input.flag, output.flag) != REPLACEABLE
         };
-        // Checkpoints and an exported model can be in one folder.
+        // Event files can be in the folder of checkpoints or of an exported model.
         let is_earlier = |earlier: &&NamedPath<'_>| {
-            earlier.is_same(&output) && !(earlier.is_folder && output.is_folder)
+            earlier.is_same(&output) && !(earlier.is_folder && output.flag == "--tensorboard")
         };
         let same = inputs.iter().find(is_input).or_else(|| earlier.iter().find(is_earlier));
         if let Some(other) = same {
@@ -131,6 +132,7 @@ fn check_written_names(inputs: &[NamedPath<'_>], outputs: &[NamedPath<'_>]) -> R
             name.is_some_and(|name| match folder.flag {
                 "--save" => is_name_of_checkpoints(name),
                 "--export-hf" => SideFiles::is_name_of_export(name),
+                "--tensorboard" => is_name_of_events(name),
                 _ => false,
             })
         };
@@ -222,6 +224,7 @@ fn outputs(config: &Config) -> impl Iterator<Item = NamedPath<'_>> {
     let folders = [
         ("--save", config.save.as_ref().map(|save| save.dir.as_path())),
         ("--export-hf", config.export_hf.as_deref()),
+        ("--tensorboard", config.tensorboard.as_deref()),
     ];
     named(NamedPath::file, files)
         .chain(named(NamedPath::folder, folders))

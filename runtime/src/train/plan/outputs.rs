@@ -5,14 +5,16 @@ use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use crate::checkpoint::hf::{ExportLock, HfExport};
+use crate::checkpoint::hf::{ExportLock, HfExport, SideFiles};
 use crate::checkpoint::{Checkpoint, CheckpointError, CheckpointFolder};
 use crate::os::ClaimedFile;
 use crate::trace::{Tracer, is_trace};
 use crate::train::config::Config;
 use crate::train::console::print_line;
-use crate::train::report::{ClaimedMetrics, KnownSteps};
-use crate::train::{Error, MetricsFile, Result};
+use crate::train::report::{
+    ClaimedEvents, ClaimedMetrics, KnownSteps, MetricsFiles, is_name_of_events,
+};
+use crate::train::{Error, Result};
 
 use super::Plan;
 use super::output_check::check_outputs;
@@ -21,7 +23,7 @@ use super::output_check::check_outputs;
 #[derive(Default)]
 pub struct PreparedOutputs {
     /// In the process of rank 0.
-    pub metrics: Option<MetricsFile>,
+    pub metrics: MetricsFiles,
     pub trace: Option<TraceFile>,
     /// The folder of `--save`, if this process prepares it for the others. Locked to the end of the run.
     pub checkpoints: Option<CheckpointFolder>,
@@ -55,6 +57,9 @@ impl TraceFile {
         tracer.write_to(&self.file).map_err(unwritable("--trace", &self.path))
     }
 }
+
+/// Beginnings of the names of files in a repository to which a model is to be published.
+const FILES_OF_REPOSITORIES: [&str; 3] = [".", "README", "LICENSE"];
 
 /// Most steps that a warning lists.
 const MAX_LISTED: usize = 8;
@@ -100,8 +105,9 @@ fn is_stage_times(file: &mut dyn Read) -> bool {
 impl Plan {
     /// Creates or opens every output but the metrics, and refuses outputs that are also inputs.
     pub fn prepare_outputs(&self) -> Result<PreparedOutputs> {
-        let Config { metrics, stage_times, .. } = &self.config;
+        let Config { metrics, tensorboard, stage_times, .. } = &self.config;
         check_outputs(&self.config, self.resume.as_ref().map(Checkpoint::folder))?;
+        self.check_folder_of_export()?;
         self.create_folders_of_reports();
         // Of several processes, that of rank 0 writes.
         let is_first = self.machine.own_rank().is_none_or(|rank| rank == 0);
@@ -109,22 +115,26 @@ impl Plan {
         // All are locked before one is changed, by this run or by one that is refused.
         let claim_metrics =
             |path: PathBuf| ClaimedMetrics::claim("--metrics", &path, self.known_steps());
-        let metrics = of_first(metrics).map(claim_metrics).transpose()?;
+        let lines = of_first(metrics).map(claim_metrics).transpose()?;
+        let claim_events = |dir: PathBuf| ClaimedEvents::claim(&dir, self.known_steps());
+        let events = of_first(tensorboard).map(claim_events).transpose()?;
         let claim_trace = |path: PathBuf| claim("--trace", path, is_trace);
         let trace = self.trace_path().map(claim_trace).transpose()?;
         let claim_times = |path: PathBuf| claim("--stage-times", path, is_stage_times);
         let stage_times = of_first(stage_times).map(claim_times).transpose()?;
         let checkpoints = self.prepare_save().map_err(Error::of_flag("--save"))?;
         let export = self.prepare_export().map_err(Error::of_flag("--export-hf"))?;
-        let metrics = metrics.map(ClaimedMetrics::open).transpose()?;
+        let events = events.map(ClaimedEvents::open).transpose()?;
+        let lines = lines.map(ClaimedMetrics::open).transpose()?;
         let trace = trace.map(|(claimed, path)| TraceFile::open(path, claimed)).transpose()?;
         // The times of an earlier run stay until the times of this one are known.
         let keep_times = |(claimed, path): (ClaimedFile, PathBuf)| {
             claimed.keep().map_err(unwritable("--stage-times", &path))
         };
         let stage_times = stage_times.map(keep_times).transpose()?;
+        self.warn_of_unsaved_steps();
         Ok(PreparedOutputs {
-            metrics,
+            metrics: MetricsFiles { lines, events },
             trace,
             checkpoints,
             _export: export,
@@ -132,11 +142,26 @@ impl Plan {
         })
     }
 
-    /// Creates the folders of `--save` and `--export-hf` that are to hold reports, too. An error is reported when the
-    /// folder is prepared.
+    /// Warns of steps that no output will have.
+    fn warn_of_unsaved_steps(&self) {
+        let Config { save, export_hf, steps, .. } = &self.config;
+        let is_kept = save.is_some() || export_hf.is_some() || self.first_step() >= *steps;
+        let is_first = self.machine.own_rank().is_none_or(|rank| rank == 0);
+        if let Some(checkpoint) = self.resume.as_ref().filter(|_| !is_kept && is_first) {
+            let folder = checkpoint.folder().parent().unwrap_or(Path::new("."));
+            print_line(&format!(
+                "warning: --resume: without --save, the steps of this run are lost when it ends; add --save {}",
+                folder.display()
+            ));
+        }
+    }
+
+    /// Creates the folders of `--save`, `--export-hf` and `--tensorboard` that are to hold reports, too. An error is
+    /// reported when the folder is prepared.
     fn create_folders_of_reports(&self) {
-        let Config { save, export_hf, metrics, trace, stage_times, .. } = &self.config;
-        let folders = [save.as_ref().map(|save| &save.dir), export_hf.as_ref()];
+        let Config { save, export_hf, metrics, tensorboard, trace, stage_times, .. } = &self.config;
+        let save = save.as_ref().map(|save| &save.dir);
+        let folders = [save, export_hf.as_ref(), tensorboard.as_ref()];
         let reports = [metrics, trace, stage_times].into_iter().flatten();
         for folder in reports.filter_map(|path| path.parent()) {
             if folders.into_iter().flatten().any(|of_run| of_run == folder) {
@@ -210,6 +235,40 @@ impl Plan {
             ));
         }
         Ok(Some(lock))
+    }
+
+    /// Checks that the folder of `--export-hf` is empty, or has an earlier model, besides files of this run.
+    fn check_folder_of_export(&self) -> Result<()> {
+        let Some(folder) = &self.config.export_hf else { return Ok(()) };
+        let Ok(entries) = std::fs::read_dir(folder) else { return Ok(()) };
+        let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+        let mut names: Vec<String> = names.collect();
+        names.sort();
+        if names.iter().any(|name| name == "config.json") {
+            return Ok(());
+        }
+        let Config { metrics, trace, stage_times, tensorboard, save, .. } = &self.config;
+        let save = save.as_ref().map(|save| save.dir.as_path());
+        let reports = [metrics, trace, stage_times, tensorboard].map(Option::as_deref);
+        let parts = reports.into_iter().chain([save]).flatten().flat_map(Path::iter);
+        let own: Vec<_> = parts.filter_map(|part| Path::new(part).file_stem()?.to_str()).collect();
+        // Earlier reports, and those of other ranks, have the name of this run's with a number.
+        let is_numbered = |name: &str, own: &str| {
+            name.strip_prefix(own).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+        };
+        let is_own = |name: &String| {
+            SideFiles::is_name_of_export(name)
+                || is_name_of_events(name)
+                || own.iter().any(|own| is_numbered(name, own))
+                || FILES_OF_REPOSITORIES.iter().any(|start| name.starts_with(start))
+        };
+        let Some(first) = names.iter().find(|name| !is_own(name)) else { return Ok(()) };
+        Err(Error::Input(format!(
+            "--export-hf: {} is neither empty nor an earlier export, as it has {first}; name a folder of its own, such \
+             as {}",
+            folder.display(),
+            folder.join("hf").display()
+        )))
     }
 
     /// Returns true if the run resumes from a checkpoint in `dir`.

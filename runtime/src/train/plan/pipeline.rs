@@ -11,6 +11,7 @@ use crate::pipeline::{
 use crate::schedule::{Action, Costs, Schedule, Verified, Work, simulate, verify};
 use crate::tensor::{Rank, ZeroStage};
 use crate::train::config::{Config, PipelineConfig, ScheduleSource};
+use crate::train::console::counted;
 use crate::train::{Error, LanguageModel, Result};
 
 use super::schedule::{list_faults, open_schedule};
@@ -153,10 +154,10 @@ fn describe(name: &ScheduleSource, schedule: &Schedule, stages: &StagePlan) -> S
     let points = if stages.cuts_layers() { "layers" } else { "fields" };
     let bubble = simulate(schedule, Costs::default()).map_or(0.0, |run| run.bubble());
     format!(
-        "pipeline {name}: {} stages of {} {points}, {} micro-batches, bubble {:.1} % if all stages cost the same",
-        schedule.stages(),
+        "pipeline {name}: {} of {} {points}, {}, bubble {:.1} % if all stages cost the same",
+        counted(schedule.stages(), "stage"),
         counts.join(","),
-        schedule.micro_batches,
+        counted(schedule.micro_batches, "micro-batch"),
         100.0 * bubble
     )
 }

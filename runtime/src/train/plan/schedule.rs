@@ -6,6 +6,7 @@ use crate::layout::AxisId;
 use crate::os::read_text;
 use crate::schedule::{Finding, Schedule, Verified, csv, verify};
 use crate::train::config::{Config, PipelineConfig, ScheduleSource};
+use crate::train::console::counted;
 use crate::train::{Error, Result};
 
 /// Most forward passes of a step's schedule, over all stages and micro-batches.
@@ -60,13 +61,15 @@ fn read_schedule(config: &Config, path: &Path) -> Result<Schedule> {
     if schedule.ranks.len() != ranks {
         let rows = schedule.ranks.len();
         return refuse(format!(
-            "it has {rows} rows, one per rank; use --mesh pp={rows}, not pp={ranks}"
+            "it has {}, one per rank; use --mesh pp={rows}, not pp={ranks}",
+            counted(rows, "row")
         ));
     }
     if schedule.micro_batches != micro_batches {
         let scheduled = schedule.micro_batches;
         return refuse(format!(
-            "it has {scheduled} micro-batches; use --micro-batches {scheduled}, not {micro_batches}"
+            "it has {}; use --micro-batches {scheduled}, not {micro_batches}",
+            counted(scheduled, "micro-batch")
         ));
     }
     Ok(schedule)

@@ -1,9 +1,8 @@
 //! The metrics file: one JSON object per step, one step per line.
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::{Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use serde::Serialize;
 
@@ -11,6 +10,7 @@ use crate::os::ClaimedFile;
 use crate::train::console::print_line;
 
 use super::metrics_lines::{KnownSteps, check_lines, read_kept};
+use super::report_file::{MetricsError, ReportFile};
 
 /// The metrics of one step. JSON has no infinity and no NaN; they are written as `null`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -75,25 +75,14 @@ pub struct StepMetrics {
     pub own: BTreeMap<String, f64>,
 }
 
-/// A metrics file that cannot be used.
-#[derive(Debug, thiserror::Error)]
-#[error("{flag}: cannot {action} {}: {source}", path.display())]
-pub struct MetricsError {
-    flag: &'static str,
-    action: &'static str,
-    path: PathBuf,
-    source: std::io::Error,
+/// Returns the time in seconds since 1970.
+pub fn unix_time() -> f64 {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs_f64()
 }
 
 /// An open metrics file.
 #[derive(Debug)]
-pub struct MetricsFile {
-    file: File,
-    flag: &'static str,
-    path: PathBuf,
-    /// True after a line that could not be written.
-    has_failed: bool,
-}
+pub struct MetricsFile(ReportFile);
 
 impl MetricsFile {
     /// The name of the file in messages of a program without the flag `--metrics`.
@@ -115,23 +104,11 @@ impl MetricsFile {
     /// # Errors
     /// A line that cannot be written.
     pub fn write_step(&mut self, step: &StepMetrics) -> Result<(), MetricsError> {
-        if self.has_failed {
-            return Ok(());
-        }
-        let failed = |source| {
-            let (flag, path) = (self.flag, self.path.clone());
-            MetricsError { flag, action: "write", path, source }
-        };
-        let mut line = serde_json::to_vec(step).map_err(|error| failed(error.into()))?;
-        line.push(b'\n');
-        let start = self.file.stream_position();
-        let written = self.file.write_all(&line);
-        if written.is_err() {
-            self.has_failed = true;
-            // Removes the part of the line that fits on a full disk. A pipe has no position, and keeps it.
-            let _ = start.and_then(|start| self.file.set_len(start));
-        }
-        written.map_err(failed)
+        self.0.append(|| {
+            let mut line = serde_json::to_vec(step)?;
+            line.push(b'\n');
+            Ok(line)
+        })
     }
 }
 
@@ -163,7 +140,7 @@ impl ClaimedMetrics {
         });
         match claimed {
             Ok(claimed) => Ok(ClaimedMetrics { claimed, flag, path, run }),
-            Err(source) => Err(MetricsError { flag, action, path, source }),
+            Err(error) => Err(MetricsError::of(flag, action, &path)(error)),
         }
     }
 
@@ -173,12 +150,9 @@ impl ClaimedMetrics {
     /// A file that cannot be created, read or written.
     pub fn open(self) -> Result<MetricsFile, MetricsError> {
         let ClaimedMetrics { claimed, flag, path, run } = self;
-        let failed = |action| {
-            let path = path.clone();
-            move |source| MetricsError { flag, action, path, source }
-        };
+        let failed = |action| MetricsError::of(flag, action, &path);
         let mut kept = 0;
-        let mut file = if run.done == 0 {
+        let file = if run.done == 0 {
             let (file, aside) = claimed.replace().map_err(failed("open"))?;
             if let Some(aside) = aside {
                 let aside = aside.display();
@@ -203,9 +177,8 @@ impl ClaimedMetrics {
         // A pipe or a terminal has no earlier lines.
         if file.metadata().is_ok_and(|data| data.is_file()) {
             file.set_len(kept).map_err(failed("shorten"))?;
-            file.seek(SeekFrom::Start(kept)).map_err(failed("continue"))?;
         }
-        Ok(MetricsFile { file, flag, path, has_failed: false })
+        Ok(MetricsFile(ReportFile::new(flag, path, file)))
     }
 }
 
@@ -316,7 +289,7 @@ mod tests {
         let path = dir.path().join("m.jsonl");
         let mut file = MetricsFile::open(&path, run(0)).unwrap();
         (1..=5).for_each(|s| file.write_step(&step(s, 1.0)).unwrap());
-        file.file.write_all(b"{\"step\": 6, \"lo").unwrap();
+        file.0.append(|| Ok(b"{\"step\": 6, \"lo".to_vec())).unwrap();
         drop(file);
 
         let mut file = MetricsFile::open(&path, run(3)).unwrap();
@@ -331,6 +304,18 @@ mod tests {
         file.write_step(&step(1, 1.0)).unwrap();
         assert_eq!(steps(&path), [1]);
         assert_eq!(steps(&dir.path().join("m.jsonl.1")), [1, 2, 3, 4]);
+    }
+
+    /// A tool that rotates logs, such as `logrotate` with `copytruncate`.
+    #[test]
+    fn a_file_that_is_shortened_meanwhile_has_no_gap() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("m.jsonl");
+        let mut file = MetricsFile::open(&path, run(0)).unwrap();
+        (1..=2).for_each(|s| file.write_step(&step(s, 1.0)).unwrap());
+        std::fs::File::options().write(true).open(&path).unwrap().set_len(0).unwrap();
+        (3..=4).for_each(|s| file.write_step(&step(s, 1.0)).unwrap());
+        assert_eq!(steps(&path), [3, 4]);
     }
 
     /// Lines that this run does not repeat, or would not have.

@@ -25,6 +25,20 @@ pub struct KnownSteps {
     pub tokens: Option<u64>,
 }
 
+impl KnownSteps {
+    /// Describes the difference between an earlier record of `step`, after one of `last`, and a record of the run.
+    pub(super) fn difference(self, last: u64, step: u64, tokens: Option<u64>) -> Option<String> {
+        if step <= last {
+            Some(format!("is of step {step}, after one of step {last}"))
+        } else if step > self.total {
+            Some(format!("is of step {step}, and --steps is {}", self.total))
+        } else {
+            let tokens = tokens.zip(self.tokens).filter(|(found, own)| found != own);
+            tokens.map(|(found, own)| format!("has {found} tokens, and a step has {own}"))
+        }
+    }
+}
+
 /// The lines that a resumed run keeps.
 pub struct KeptLines {
     /// Length of the complete lines of steps that are done.
@@ -99,20 +113,8 @@ pub fn read_kept(file: &File, run: KnownSteps) -> io::Result<KeptLines> {
         if !is_done {
             kept.bytes += line.len() as u64;
         }
-        let difference = if found.step <= last {
-            Some(format!("line {number} is of step {}, after one of step {last}", found.step))
-        } else if found.step > run.total {
-            Some(format!(
-                "line {number} is of step {}, and the run ends at step {}",
-                found.step, run.total
-            ))
-        } else {
-            let tokens = found.tokens.zip(run.tokens).filter(|(found, own)| found != own);
-            tokens.map(|(found, own)| {
-                format!("line {number} has {found} tokens, and a step has {own}")
-            })
-        };
-        kept.other_run = kept.other_run.or(difference);
+        let difference = run.difference(last, found.step, found.tokens);
+        kept.other_run = kept.other_run.or(difference.map(|text| format!("line {number} {text}")));
         last = found.step;
     }
     Ok(kept)

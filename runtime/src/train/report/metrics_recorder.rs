@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::SystemTime;
 
 use crate::comm::Site;
 use crate::data::Dataset;
@@ -15,16 +14,18 @@ use crate::train::console::print_line;
 use crate::train::pipeline_step::ScheduleTimes;
 
 use super::flops::{measure_peak, model_flops_per_token};
-use super::metrics::{MetricsError, MetricsFile, StepMetrics};
+use super::metrics::{StepMetrics, unix_time};
+use super::metrics_files::MetricsFiles;
 use super::observer::{StepObserver, StepReport};
 use super::peak::PeakFlops;
+use super::report_file::MetricsError;
 use super::source_losses::SourceLosses;
 use super::usage::peak_bytes;
 
 /// Records the metrics of steps. Every rank has one, and rank 0 writes.
 pub struct MetricsRecorder<'a> {
     /// Written by rank 0.
-    file: Option<Arc<Mutex<MetricsFile>>>,
+    files: Arc<Mutex<MetricsFiles>>,
     /// `None` if samples are no rows of a dataset.
     pub dataset: Option<&'a Dataset>,
     flops_per_token: f64,
@@ -41,10 +42,10 @@ impl<'a> MetricsRecorder<'a> {
         (built, seq): (&Built<M>, usize),
         dataset: Option<&'a Dataset>,
         peak_flops: Option<f64>,
-        file: Option<Arc<Mutex<MetricsFile>>>,
+        files: Arc<Mutex<MetricsFiles>>,
     ) -> MetricsRecorder<'a> {
         MetricsRecorder {
-            file,
+            files,
             dataset,
             flops_per_token: model_flops_per_token(built, seq),
             peak: match peak_flops {
@@ -74,7 +75,7 @@ impl<'a> MetricsRecorder<'a> {
 }
 
 impl StepObserver for MetricsRecorder<'_> {
-    /// Writes the line of the step. Training goes on without metrics if that fails.
+    /// Writes the metrics of the step. Training goes on without a file that cannot be written.
     fn end(&mut self, report: &StepReport<'_>) -> Result<()> {
         let StepReport { rank, usage, .. } = report;
         let mut sums = vec![usage.flops[1] as f64];
@@ -83,7 +84,9 @@ impl StepObserver for MetricsRecorder<'_> {
         let peak_bytes = peak_bytes(rank)?;
         let has_stages = rank.degree(AxisId::Pp) > 1;
         let bubble = report.schedule.filter(|_| has_stages).map(|times| bubble(rank, times));
-        let Some(file) = self.file.as_ref().filter(|_| rank.index() == 0) else { return Ok(()) };
+        if rank.index() > 0 {
+            return Ok(());
+        }
         let model = self.flops_per_token * report.tokens as f64;
         let [mfu, hfu] = self.peak.utilization(model, sums[0], report.seconds);
         let line = StepMetrics {
@@ -111,10 +114,11 @@ impl StepObserver for MetricsRecorder<'_> {
             sources: self.metrics_of_sources(report.step, &sums[1..]),
             own: report.own.to_vec().into_iter().collect(),
         };
-        let written = file.lock().unwrap_or_else(PoisonError::into_inner).write_step(&line);
-        if let Err(error) = written {
-            print_line(&format!("warning: {error}; training goes on without metrics"));
-            self.failure = Some(error);
+        let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
+        for error in files.write_step(&line) {
+            let flag = error.flag;
+            print_line(&format!("warning: {error}; training goes on without {flag}"));
+            self.failure.get_or_insert(error);
         }
         Ok(())
     }
@@ -122,11 +126,6 @@ impl StepObserver for MetricsRecorder<'_> {
     fn finish(&mut self, _: &Rank) -> Result<()> {
         Ok(self.failure.take().map_or(Ok(()), Err)?)
     }
-}
-
-/// Returns the time in seconds since 1970.
-fn unix_time() -> f64 {
-    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs_f64()
 }
 
 /// Returns the idle fraction of the time of the pipeline schedule, over all ranks: idle ranks wait for messages, or

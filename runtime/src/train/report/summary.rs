@@ -9,7 +9,7 @@ use crate::data::Tokenizer;
 use crate::os::print_text;
 
 use crate::train::config::{Config, continuing_flags, exporting_flags};
-use crate::train::console::{counted, with_commas};
+use crate::train::console::{counted, counted_with_commas};
 use crate::train::plan::{Plan, describe_mesh};
 use crate::train::{Error, Result};
 
@@ -82,12 +82,12 @@ impl Summary {
         if let Some(last) = self.evaluations.last() {
             let bits = last.bits_per_byte.map(|bits| format!(", {bits:.3} bits per byte"));
             text += &format!(
-                "validation: loss {:.4} after step {} (perplexity {:.3}{}; {} targets)",
+                "validation: loss {:.4} after step {} (perplexity {:.3}{}; {})",
                 last.loss,
                 last.step,
                 last.perplexity(),
                 bits.unwrap_or_default(),
-                with_commas(last.targets)
+                counted_with_commas(last.targets as usize, "target")
             );
             let lowest = self.lowest.filter(|lowest| lowest.step != last.step);
             let best = plan.config.save.as_ref().filter(|save| save.best);

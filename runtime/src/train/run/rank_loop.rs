@@ -65,7 +65,7 @@ impl<'a, M: LanguageModel> RankLoop<'a, M> {
         let backend = plan.machine.backend(comms.rank())?;
         let comms = comms.expecting(plan.memory.groups().cloned());
         let comms = plan.machine.connect(comms, &*backend)?;
-        let row_losses = config.metrics.is_some() && plan.dataset.sources().len() > 1;
+        let row_losses = config.has_metrics() && plan.dataset.sources().len() > 1;
         let settings = Settings { row_losses, ..plan.memory.settings(config) };
         let rank = Rank::with_settings(comms, backend, settings);
         let (built, mut pipeline) = build_model::<M>(&rank, &plan.sizes, plan.pipeline.as_ref())?;

@@ -3,25 +3,23 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
+use crate::train::Result;
 use crate::train::plan::Plan;
-use crate::train::{MetricsFile, Result};
+use crate::train::report::MetricsFiles;
 
 /// State that the ranks of this process share.
 #[derive(Default)]
 pub struct Shared {
     /// Written by rank 0.
-    pub metrics: Option<Arc<Mutex<MetricsFile>>>,
+    pub metrics: Arc<Mutex<MetricsFiles>>,
     /// Ranks that have begun to sample a continuation, and those that have sampled it.
     sampling: [AtomicUsize; 2],
 }
 
 impl Shared {
-    /// Shares the open metrics file, in the process of rank 0.
-    pub fn new(metrics: Option<MetricsFile>) -> Shared {
-        Shared {
-            metrics: metrics.map(|file| Arc::new(Mutex::new(file))),
-            sampling: Default::default(),
-        }
+    /// Shares the open files of metrics, in the process of rank 0.
+    pub fn new(metrics: MetricsFiles) -> Shared {
+        Shared { metrics: Arc::new(Mutex::new(metrics)), sampling: Default::default() }
     }
 
     /// Samples a continuation by `sample`, on a rank that has saved and exported everything.

@@ -1,5 +1,6 @@
 //! The run of one rank: its steps with all observers, then its exports, its sample and its summary.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use crate::state_dict::export_hf;
@@ -35,13 +36,13 @@ impl<M: LanguageModel> RankLoop<'_, M> {
         let (plan, rank) = (self.plan, self.state.rank.clone());
         let is_first = rank.index() == 0;
         let mut documents = DocumentsCheck::new(plan);
-        let mut metrics = plan.config.metrics.as_ref().map(|_| {
+        let mut metrics = plan.config.has_metrics().then(|| {
             let (model, peak) = (
                 (&self.state.built, plan.config.seq),
                 plan.machine.peak_flops(rank.compute_dtype()),
             );
-            let (dataset, file) = (Some(&*plan.dataset), self.shared.metrics.clone());
-            MetricsRecorder::new(&rank, model, dataset, peak, file)
+            let (dataset, files) = (Some(&*plan.dataset), Arc::clone(&self.shared.metrics));
+            MetricsRecorder::new(&rank, model, dataset, peak, files)
         });
         let mut targets = TargetCount::new(plan);
         let (steps, line_every) = (plan.config.steps, plan.config.log_every.0);

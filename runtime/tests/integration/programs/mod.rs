@@ -4,6 +4,7 @@ mod checkpoints;
 #[cfg(feature = "cuda")]
 mod meshwright;
 mod new_project;
+mod plot;
 mod schedule_input;
 mod stdout;
 mod tokenize;

@@ -58,6 +58,9 @@ fn bad_projects_are_refused() {
     for (args, message) in [
         (&["My Model"][..], "`My Model` does not end in the name of a package"),
         (&["1st"], "does not end in the name"),
+        (&["m", "--pth", "x"], "error: unknown flag `--pth`; did you mean `--path`?\n"),
+        (&["m", "--name", "x"], "error: unknown flag `--name`; --help lists them all\n"),
+        (&[], "error: needs <DIR>; --help explains it\n"),
         (&["test"], "does not end in the name"),
         (&["meshwright"], "does not end in the name"),
         (&[".."], "does not end in the name"),

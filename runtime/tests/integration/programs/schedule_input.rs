@@ -24,6 +24,6 @@ fn a_schedule_is_read_from_a_pipe_with_a_writer() {
     std::thread::scope(|scope| {
         scope.spawn(|| std::fs::write(&pipe, "0F0,0B0\n").unwrap());
         let (code, stdout, stderr) = meshwright(&args);
-        assert!(code == 0 && stdout.starts_with("schedule: 1 ranks"), "{stdout}{stderr}");
+        assert!(code == 0 && stdout.starts_with("schedule: 1 rank,"), "{stdout}{stderr}");
     });
 }

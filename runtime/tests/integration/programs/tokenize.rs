@@ -78,6 +78,7 @@ fn lines_of_json_are_documents() {
     assert_eq!(run(&[]), b"ab\nc\n");
     assert_eq!(run(&["--bos", "<", "--eos", ">"]), b"<ab><c>");
     assert_eq!(run(&["--eos", ""]), b"abc");
+    assert_eq!(run(&["--eos", "id=0", "--bos", "10"]), b"\nab\0\nc\0");
     let args = ["--tokenizer", "bytes", "a.jsonl", "-o", "out.bin", "--text-key", "body"];
     let output = tokenize(dir.path(), &args, b"");
     let stderr = String::from_utf8(output.stderr).unwrap();
@@ -100,8 +101,26 @@ fn what_is_wrong_is_said_in_one_message() {
             "--tokenizer: none.json cannot be used: No such",
         ),
         ("--tokenizer bytes a.txt -o out.bin --append-eos <eos>", "bytes has no token `<eos>`"),
-        ("--tokenizer bytes a.txt -o no/out.bin", "cannot write no/out.bin: No such file"),
-        ("a.txt -o out.bin", "--tokenizer"),
+        (
+            "--tokenizer bytes a.txt -o no/out.bin",
+            "-o: there is no folder no; create it, or name another file",
+        ),
+        ("--tokenizer bytes a.txt -o a.txt/out.bin", "cannot write a.txt/out.bin: Not a directory"),
+        ("a.txt -o out.bin", "needs --tokenizer <tokenizer.json|bytes>; --help explains it"),
+        (
+            "--tokenizer bytes a.txt -o out.bin --apend-eos x",
+            "unknown flag `--apend-eos`; did you mean `--append-eos`?",
+        ),
+        (
+            "--tokenizer bytes a.txt -o out.bin --vocab-size 9",
+            "unknown flag `--vocab-size`; --help lists them all\n",
+        ),
+        (
+            "--tokenizer bytes a.txt -o out.bin --eos 0",
+            "--eos: bytes has the token `0` with id 48, and another one with id 0; write id=48 or id=0",
+        ),
+        ("--tokenizer bytes a.txt -o out.bin --eos 256", "no token `256`; its ids are below 256"),
+        ("--tokenizer bytes a.txt -o out.bin --bos id=999", "no token `id=999`; its ids are below"),
         ("--tokenizer bytes a.txt -o out.bin --dtype u8", "u16, u32"),
         ("--tokenizer bytes a.zip -o out.bin", "a.zip: it is a zip archive; unpack it"),
         (

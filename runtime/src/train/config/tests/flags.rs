@@ -63,8 +63,9 @@ fn flags_reach_their_fields() {
          --lr 3e-4 --optimizer muon \
          --momentum 0.8 --ema 0.999 --lr-schedule wsd --warmup 5 --min-lr 1e-5 --betas 0.8,0.99 --eps 1e-6 \
          --weight-decay 0 --clip 0 --explain --save out --save-every 10 --save-async --keep 2 --max-failed-saves 5 \
-         --resume out/latest --new-data --stop-after 3h50m --export-hf hf --metrics m.jsonl --trace t.json --stage-times s.json \
-         --sample-tokens 0 --checks off --keep-best --eval-data v.bin --eval-every 9 --eval-steps 3 --early-stop 2",
+         --resume out/latest --new-data --stop-after 3h50m --export-hf hf --metrics m.jsonl --trace t.json \
+         --stage-times s.json --tensorboard tb --sample-tokens 0 --checks off --keep-best --eval-data v.bin --eval-every 9 --eval-steps 3 \
+         --early-stop 2",
     )
     .unwrap();
     let expected = Config {
@@ -146,6 +147,7 @@ fn flags_reach_their_fields() {
         export_dtype: None,
         export_shard_size: None,
         metrics: Some("m.jsonl".into()),
+        tensorboard: Some("tb".into()),
         log_every: TimeLimit(Duration::from_secs(10)),
         trace: Some("t.json".into()),
         stage_times: Some("s.json".into()),
@@ -215,7 +217,7 @@ fn all_contract_flags_are_known() {
     let contract = "mesh device dtype zero recompute schedule virtual-stages stages micro-batches cp init-from data \
         tokenizer optimizer momentum ema reduce-dtype memory-limit order documents pack mask-borders batch seq steps \
         seed lr lr-schedule warmup min-lr betas eps weight-decay clip save save-every keep max-failed-saves resume \
-        stop-after export-hf metrics trace explain config balance z-loss";
+        stop-after export-hf metrics tensorboard trace explain config balance z-loss";
     for name in contract.split_whitespace() {
         assert!(Flag::find(name).is_some(), "--{name} is not known");
     }

@@ -67,8 +67,9 @@ fn other_sizes_than_the_saved_ones_are_named() {
     let text =
         resumed("t --hidden 32 --vocab 300 --tied --ffn 16 --kv-heads 1", saved).unwrap_err();
     for part in [
-        "the settings have 3 problems",
+        "the settings have 4 problems",
         "--hidden: 32, but 64 was saved in out/step-00000002; leave it out",
+        "--kv-heads: 1, but 4 was saved",
         "--ffn: 16, but 8 was saved",
         "--tied: true, but false was saved",
     ] {

@@ -16,6 +16,7 @@ use crate::layout::{AxisId, AxisSet};
 use crate::tensor::{Settings, ZeroStage};
 
 use crate::train::config::{Config, DeviceChoice, memory_advice};
+use crate::train::console::counted;
 use crate::train::{Error, LanguageModel, Outline, Result};
 
 use super::checks::check_documents_are_used;
@@ -254,7 +255,7 @@ impl MemoryPlan {
             return Ok(());
         }
         let each = match config.mesh.degree(AxisId::Pp) {
-            1 => format!("Each of {} ranks", config.mesh.world_size()),
+            1 => format!("Each of {}", counted(config.mesh.world_size(), "rank")),
             _ => "Each rank".to_owned(),
         };
         Err(Error::Input(format!(
@@ -308,7 +309,7 @@ impl fmt::Display for Peaks {
 
 /// Returns the process groups of reports, by axes, which no dry run of a step uses.
 fn groups_of_reports(config: &Config) -> BTreeSet<AxisSet> {
-    let has_balance = config.metrics.is_some() && config.mesh.degree(AxisId::Cp) > 1;
+    let has_balance = config.has_metrics() && config.mesh.degree(AxisId::Cp) > 1;
     has_balance.then_some(AxisSet::DATA).into_iter().collect()
 }
 

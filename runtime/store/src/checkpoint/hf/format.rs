@@ -50,6 +50,16 @@ impl HfFormat {
         }
     }
 
+    /// Sets the token that ends texts, if it is known and the configuration has none. Called before
+    /// [`with_side_files`](Self::with_side_files), whose files name it too.
+    #[must_use]
+    pub fn with_end_token(mut self, end: Option<u32>) -> HfFormat {
+        if let (Some(end), Some(key @ Value::Null)) = (end, self.config.get_mut("eos_token_id")) {
+            *key = Value::from(end);
+        }
+        self
+    }
+
     /// Sets the dtype of the weights.
     #[must_use]
     pub fn with_dtype(self, dtype: StoredDtype) -> HfFormat {
