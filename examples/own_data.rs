@@ -56,16 +56,12 @@ impl RowSource for Repetition {
         };
         tokens.fill(SEPARATOR);
         targets.fill(Batch::IGNORED);
-        for at in 0..self.digits {
-            tokens[at] = digit(at);
+        for (at, token) in tokens[..self.digits].iter_mut().enumerate() {
+            *token = digit(at);
         }
-        for at in 0..self.digits {
-            // The separator predicts the first digit, and each digit the next one.
-            targets[self.digits + at] = tokens[at];
-            if at + 1 < self.digits {
-                tokens[self.digits + 1 + at] = tokens[at];
-            }
-        }
+        // The separator predicts the first digit, and each digit the next one.
+        targets[self.digits..2 * self.digits].copy_from_slice(&tokens[..self.digits]);
+        tokens.copy_within(..self.digits.saturating_sub(1), self.digits + 1);
         Ok(())
     }
 }

@@ -275,7 +275,7 @@ fn two_runs_do_not_save_in_one_folder() {
     assert!(!workspace.path("out/.lock").exists());
 }
 
-/// The models would be written over each other.
+/// The models would be written over each other. Checkpoints of the same run may be in the folder.
 #[test]
 fn two_runs_do_not_export_to_one_folder() {
     let workspace = Workspace::new();
@@ -289,7 +289,7 @@ fn two_runs_do_not_export_to_one_folder() {
     let message = format!("error: --export-hf: another run saves in hf ({}", holder(first));
     assert_contains(second.error(), &message);
     assert!(!workspace.path("t.json").exists());
-    workspace.train("--export-hf hf --save out --steps 2");
+    workspace.train("--export-hf hf --save hf --steps 2");
     assert!(workspace.path("hf/model.safetensors").is_file());
     assert!(!lock.exists());
 }

@@ -127,7 +127,7 @@ fn exports_rename_the_tokenizer_of_another_model() {
     stale.iter().for_each(|name| workspace.write(&format!("model/{name}"), name.as_bytes()));
     workspace.write("elsewhere", b"{}");
     std::os::unix::fs::symlink("../elsewhere", workspace.path("model/vocab.json")).unwrap();
-    workspace.write("model/README.md", b"a note");
+    workspace.write("model/notes.txt", b"a note");
     let exported = workspace.train("--steps 1 --export-hf model").stderr;
     for name in stale {
         assert_contains(&exported, name);
@@ -140,7 +140,7 @@ fn exports_rename_the_tokenizer_of_another_model() {
     );
     assert!(workspace.path("model/vocab.json.1").is_symlink());
     assert_eq!(
-        [workspace.read("elsewhere"), workspace.read("model/README.md")],
+        [workspace.read("elsewhere"), workspace.read("model/notes.txt")],
         [&b"{}"[..], b"a note"]
     );
     let line = "--init-from model --seq 16 --batch 4 --steps 1 --threads 1 --sample-tokens 0";

@@ -155,9 +155,9 @@ fn changed_settings_of_a_resumed_run_are_shown() {
     let workspace = Workspace::new();
     workspace.train("--steps 2 --lr 3e-3 --betas 0.9,0.99 --save out");
     let same = workspace.train("--steps 3 --lr 3e-3 --betas 0.9,0.99 --resume out");
-    assert!(!same.stderr.contains(" was saved"), "{}", same.stderr);
+    assert!(!same.stderr.contains("warning"), "{}", same.stderr);
     let taken = workspace.train("--steps 3 --resume out");
-    assert!(!taken.stderr.contains(" was saved"), "{}", taken.stderr);
+    assert!(!taken.stderr.contains("warning"), "{}", taken.stderr);
     let changed = workspace.train("--steps 3 --lr 1e-3 --betas 0.9,0.95 --clip 0 --resume out");
     assert_contains(
         &changed.stderr,

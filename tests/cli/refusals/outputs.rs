@@ -85,9 +85,6 @@ fn outputs_that_the_run_replaces() {
     workspace.write("step-00000002", b"a note\n");
     std::fs::create_dir_all(workspace.path("other/step-00000001")).unwrap();
     std::fs::create_dir(workspace.path("e")).unwrap();
-    std::fs::create_dir(workspace.path("crate")).unwrap();
-    workspace.write("crate/Cargo.toml", b"[package]\n");
-    workspace.write("crate/.gitignore", b"target\n");
     workspace.write("other/step-00000001/notes.txt", b"a note\n");
     workspace.write("e/config.json", b"steps = 3");
     let with = |flags: &str| format!("{SMALL} {flags}");
@@ -113,21 +110,6 @@ fn outputs_that_the_run_replaces() {
             (
                 &with("--export-hf e --trace e/model-00001-of-00002.safetensors"),
                 &["what --export-hf writes to e"],
-            ),
-            (
-                &with("--save s --export-hf s"),
-                &["--export-hf: is also the folder of --save; name another folder to write to"],
-            ),
-            (
-                &with("--export-hf crate"),
-                &[
-                    "--export-hf: crate is neither empty nor an earlier export, as it has Cargo.toml; name a folder of \
-                   its own, such as crate/hf",
-                ],
-            ),
-            (
-                &with("--export-hf other"),
-                &["other is neither empty nor an earlier export, as it has step-00000001;"],
             ),
             (&with("--export-hf e --config e/config.json"), &["--config: e/config.json would be"]),
             (
@@ -223,7 +205,9 @@ fn outputs_that_are_inputs() {
         ],
     );
     // Outputs may be beside what was read, and beside each other.
-    workspace.train("--steps 3 --resume run --save run --tensorboard run --metrics run/m.jsonl");
+    workspace.train(
+        "--steps 3 --resume run --save run --export-hf run --tensorboard run --metrics run/m.jsonl",
+    );
     workspace.train("--steps 1 --metrics /dev/null --trace /dev/null");
 }
 

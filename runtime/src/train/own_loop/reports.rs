@@ -8,7 +8,9 @@ use std::time::{Duration, Instant};
 use crate::data::Dataset;
 use crate::nn::Built;
 use crate::tensor::{Mean, Rank};
-use crate::train::report::{MetricsFiles, MetricsRecorder, OwnMetrics, Progress, StepUsage, UsageStart};
+use crate::train::report::{
+    MetricsFiles, MetricsRecorder, OwnMetrics, Progress, StepUsage, UsageStart,
+};
 use crate::train::run::call_all;
 use crate::train::{Evaluation, KnownSteps, MetricsFile, Result, StepObserver, StepReport};
 

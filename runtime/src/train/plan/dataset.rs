@@ -11,7 +11,7 @@ use crate::data::{
 };
 use crate::os::{allow_open_files, is_limit_of_open_files};
 use crate::train::config::{Config, OwnRows, RunSettings};
-use crate::train::console::{print_line, with_commas};
+use crate::train::console::{counted_with_commas, print_line, with_commas};
 use crate::train::{Error, Result};
 
 use super::data_list::{DataList, ListedSource};
@@ -239,8 +239,8 @@ fn describe_records(files: &[(String, Encoded)], is_single: bool, tokenizer: &To
     };
     let documents = files.iter().map(|(_, encoded)| encoded.documents).sum::<u64>();
     let of = if is_single { name.clone() } else { format!("{} files", files.len()) };
-    let noun = if documents == 1 { "document" } else { "documents" };
-    print_line(&format!("{} {noun} of {of}, with {after} after each", with_commas(documents)));
+    let documents = counted_with_commas(documents as usize, "document");
+    print_line(&format!("{documents} of {of}, with {after} after each"));
 }
 
 /// Returns the project's own book, the text of a run without `--data`. It is plain prose, so a minute of training has a

@@ -3,7 +3,7 @@
 use crate::data::{Dataset, PackingWaste, SourceSize};
 use crate::mesh::AxisOrder;
 use crate::train::config::{Config, ModelSource};
-use crate::train::console::{counted, counted_with_commas};
+use crate::train::console::{counted, counted_with_commas, with_commas};
 
 use super::Plan;
 

@@ -88,9 +88,9 @@ pub fn check_outputs(config: &Config, checkpoint: Option<&Path>) -> Result<()> {
                 && (input.is_folder || !output.is_folder)
                 && (input.flag, output.flag) != REPLACEABLE
         };
-        // Event files can be in the folder of checkpoints or of an exported model.
+        // Checkpoints, an exported model and event files can be in one folder.
         let is_earlier = |earlier: &&NamedPath<'_>| {
-            earlier.is_same(&output) && !(earlier.is_folder && output.flag == "--tensorboard")
+            earlier.is_same(&output) && !(earlier.is_folder && output.is_folder)
         };
         let same = inputs.iter().find(is_input).or_else(|| earlier.iter().find(is_earlier));
         if let Some(other) = same {

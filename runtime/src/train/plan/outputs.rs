@@ -5,15 +5,13 @@ use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use crate::checkpoint::hf::{ExportLock, HfExport, SideFiles};
+use crate::checkpoint::hf::{ExportLock, HfExport};
 use crate::checkpoint::{Checkpoint, CheckpointError, CheckpointFolder};
 use crate::os::ClaimedFile;
 use crate::trace::{Tracer, is_trace};
 use crate::train::config::Config;
 use crate::train::console::print_line;
-use crate::train::report::{
-    ClaimedEvents, ClaimedMetrics, KnownSteps, MetricsFiles, is_name_of_events,
-};
+use crate::train::report::{ClaimedEvents, ClaimedMetrics, KnownSteps, MetricsFiles};
 use crate::train::{Error, Result};
 
 use super::Plan;
@@ -57,9 +55,6 @@ impl TraceFile {
         tracer.write_to(&self.file).map_err(unwritable("--trace", &self.path))
     }
 }
-
-/// Beginnings of the names of files in a repository to which a model is to be published.
-const FILES_OF_REPOSITORIES: [&str; 3] = [".", "README", "LICENSE"];
 
 /// Most steps that a warning lists.
 const MAX_LISTED: usize = 8;
@@ -107,7 +102,6 @@ impl Plan {
     pub fn prepare_outputs(&self) -> Result<PreparedOutputs> {
         let Config { metrics, tensorboard, stage_times, .. } = &self.config;
         check_outputs(&self.config, self.resume.as_ref().map(Checkpoint::folder))?;
-        self.check_folder_of_export()?;
         self.create_folders_of_reports();
         // Of several processes, that of rank 0 writes.
         let is_first = self.machine.own_rank().is_none_or(|rank| rank == 0);
@@ -132,7 +126,7 @@ impl Plan {
             claimed.keep().map_err(unwritable("--stage-times", &path))
         };
         let stage_times = stage_times.map(keep_times).transpose()?;
-        self.warn_of_unsaved_steps();
+        self.announce_unsaved_steps();
         Ok(PreparedOutputs {
             metrics: MetricsFiles { lines, events },
             trace,
@@ -142,15 +136,15 @@ impl Plan {
         })
     }
 
-    /// Warns of steps that no output will have.
-    fn warn_of_unsaved_steps(&self) {
+    /// Announces steps that no output will have.
+    fn announce_unsaved_steps(&self) {
         let Config { save, export_hf, steps, .. } = &self.config;
         let is_kept = save.is_some() || export_hf.is_some() || self.first_step() >= *steps;
         let is_first = self.machine.own_rank().is_none_or(|rank| rank == 0);
         if let Some(checkpoint) = self.resume.as_ref().filter(|_| !is_kept && is_first) {
             let folder = checkpoint.folder().parent().unwrap_or(Path::new("."));
             print_line(&format!(
-                "warning: --resume: without --save, the steps of this run are lost when it ends; add --save {}",
+                "--resume: without --save, the steps of this run are lost when it ends; add --save {} to keep them",
                 folder.display()
             ));
         }
@@ -235,40 +229,6 @@ impl Plan {
             ));
         }
         Ok(Some(lock))
-    }
-
-    /// Checks that the folder of `--export-hf` is empty, or has an earlier model, besides files of this run.
-    fn check_folder_of_export(&self) -> Result<()> {
-        let Some(folder) = &self.config.export_hf else { return Ok(()) };
-        let Ok(entries) = std::fs::read_dir(folder) else { return Ok(()) };
-        let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
-        let mut names: Vec<String> = names.collect();
-        names.sort();
-        if names.iter().any(|name| name == "config.json") {
-            return Ok(());
-        }
-        let Config { metrics, trace, stage_times, tensorboard, save, .. } = &self.config;
-        let save = save.as_ref().map(|save| save.dir.as_path());
-        let reports = [metrics, trace, stage_times, tensorboard].map(Option::as_deref);
-        let parts = reports.into_iter().chain([save]).flatten().flat_map(Path::iter);
-        let own: Vec<_> = parts.filter_map(|part| Path::new(part).file_stem()?.to_str()).collect();
-        // Earlier reports, and those of other ranks, have the name of this run's with a number.
-        let is_numbered = |name: &str, own: &str| {
-            name.strip_prefix(own).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
-        };
-        let is_own = |name: &String| {
-            SideFiles::is_name_of_export(name)
-                || is_name_of_events(name)
-                || own.iter().any(|own| is_numbered(name, own))
-                || FILES_OF_REPOSITORIES.iter().any(|start| name.starts_with(start))
-        };
-        let Some(first) = names.iter().find(|name| !is_own(name)) else { return Ok(()) };
-        Err(Error::Input(format!(
-            "--export-hf: {} is neither empty nor an earlier export, as it has {first}; name a folder of its own, such \
-             as {}",
-            folder.display(),
-            folder.join("hf").display()
-        )))
     }
 
     /// Returns true if the run resumes from a checkpoint in `dir`.
