@@ -1,12 +1,11 @@
 //! The files that `--data` names: a file, a folder, a glob, a list of these, or a mixture of sources with weights.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use serde::Deserialize;
-
-use crate::data::Order;
 use crate::train::{Error, Result};
+
+use super::listed_files::{ListedSource, check_names, expand};
+use super::mixture_file::read_mixture;
 
 /// The sources that `--data` or `--eval-data` names.
 #[derive(Debug, Default)]
@@ -17,37 +16,6 @@ pub struct DataList {
     pub containers: Vec<PathBuf>,
     /// True if the sources have weights.
     pub is_mixture: bool,
-}
-
-/// A source of a list.
-#[derive(Debug, PartialEq)]
-pub struct ListedSource {
-    /// The name in metrics and messages.
-    pub name: String,
-    /// The weight; 1 without weights.
-    pub weight: f64,
-    /// The order of its samples, if it is given.
-    pub order: Option<Order>,
-    /// The files, in order; at least one.
-    pub files: Vec<PathBuf>,
-}
-
-/// A table of a mixture file.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct SourceTable {
-    data: Paths,
-    weight: f64,
-    #[serde(default)]
-    order: Option<Order>,
-}
-
-/// A path, or several.
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum Paths {
-    One(String),
-    Several(Vec<String>),
 }
 
 impl DataList {
@@ -62,7 +30,9 @@ impl DataList {
         // Names that are no text have no list.
         let Some(list) = text.to_str() else { return Ok(DataList::of_file(text)) };
         if text.extension().is_some_and(|ending| ending == "toml") {
-            return read_mixture(text).map_err(refuse);
+            let mut containers = Vec::new();
+            let sources = read_mixture(text, &mut containers).map_err(refuse)?;
+            return Ok(DataList { sources, containers, is_mixture: true });
         }
         if text.is_file() || !(text.is_dir() || list.contains([',', ':', '*', '?', '['])) {
             return Ok(DataList::of_file(text));
@@ -133,121 +103,6 @@ fn split_weight(entry: &str) -> std::result::Result<(&str, Option<f64>), String>
             }
         },
         _ => Ok((entry, None)),
-    }
-}
-
-/// Returns the files of a path: itself, those of a folder, or those that match a glob, in the order of their names.
-fn expand(path: &Path, containers: &mut Vec<PathBuf>) -> std::result::Result<Vec<PathBuf>, String> {
-    if path.is_dir() {
-        containers.push(path.to_owned());
-        return files_of_folder(path);
-    }
-    let text = path.to_str().unwrap_or_default();
-    if path.exists() || !text.contains(['*', '?', '[']) {
-        return Ok(vec![path.to_owned()]);
-    }
-    let matches =
-        glob::glob(text).map_err(|error| format!("{text} is not a valid glob: {error}"))?;
-    let mut files = Vec::new();
-    for found in matches {
-        let found = found.map_err(|error| {
-            format!("cannot read {}: {}", error.path().display(), error.error())
-        })?;
-        if !found.is_dir() && !is_left_out(&found) {
-            files.push(found);
-        }
-    }
-    if files.is_empty() {
-        return Err(format!("no file matches {text}"));
-    }
-    files.sort();
-    Ok(files)
-}
-
-/// Returns the files of data of a folder, without those of its folders.
-fn files_of_folder(folder: &Path) -> std::result::Result<Vec<PathBuf>, String> {
-    let unreadable = |error| format!("cannot read {}: {error}", folder.display());
-    let (mut files, mut has_folders) = (Vec::new(), false);
-    for entry in std::fs::read_dir(folder).map_err(unreadable)? {
-        let path = entry.map_err(unreadable)?.path();
-        if path.is_dir() {
-            has_folders = true;
-        } else if !is_left_out(&path) {
-            files.push(path);
-        }
-    }
-    files.sort();
-    if files.is_empty() {
-        let (folder, inner) = (folder.display(), if has_folders { " but folders" } else { "" });
-        return Err(format!(
-            "{folder} holds no files{inner}; name a folder with files of data, or a glob such as {folder}/**/*.bin"
-        ));
-    }
-    Ok(files)
-}
-
-/// Returns true for files beside data: hidden ones, markers of other programs (`_SUCCESS`), indexes and records of
-/// token files.
-fn is_left_out(path: &Path) -> bool {
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let of_tokens = |ending: &str| {
-        path.with_extension(ending).is_file() && path.with_extension(ending) != *path
-    };
-    let ending = path.extension().and_then(|ending| ending.to_str());
-    name.starts_with(['.', '_'])
-        || (ending == Some("idx") && of_tokens("bin"))
-        || (ending == Some("json") && of_tokens(""))
-}
-
-/// Reads the file of a mixture.
-fn read_mixture(path: &Path) -> std::result::Result<DataList, String> {
-    let shown = path.display();
-    let text =
-        crate::os::read_text(path).map_err(|error| format!("cannot read {shown}: {error}"))?;
-    let tables: BTreeMap<String, SourceTable> = toml::from_str(&text).map_err(|error| {
-        format!(
-            "{shown} is no mixture of sources: {}\n  A source is a table such as [web] with data = \"web/*.bin\" and \
-             weight = 0.7, and order = \"shuffled\" if it has another order than the run",
-            error.to_string().trim_end().replace('\n', "\n  ")
-        )
-    })?;
-    if tables.is_empty() {
-        return Err(format!(
-            "{shown} has no sources; give each a table: [web] with data and weight"
-        ));
-    }
-    let folder = path.parent().unwrap_or(Path::new(""));
-    let mut containers = vec![path.to_owned()];
-    let mut sources = Vec::new();
-    for (name, SourceTable { data, weight, order }) in tables {
-        let paths = match data {
-            Paths::One(path) => vec![path],
-            Paths::Several(paths) => paths,
-        };
-        let mut files = Vec::new();
-        for path in paths {
-            files.extend(expand(&folder.join(path), &mut containers)?);
-        }
-        if files.is_empty() {
-            return Err(format!("{shown}: [{name}] has no files"));
-        }
-        sources.push(ListedSource { name, weight, order, files });
-    }
-    check_names(&sources)?;
-    Ok(DataList { sources, containers, is_mixture: true })
-}
-
-/// Refuses a file that is named twice.
-fn check_names(sources: &[ListedSource]) -> std::result::Result<(), String> {
-    let mut known = std::collections::BTreeSet::new();
-    let files = sources.iter().flat_map(|source| &source.files);
-    let mut real = files.filter_map(|file| Some((file, file.canonicalize().ok()?)));
-    match real.find(|(_, real)| !known.insert(real.clone())) {
-        Some((file, _)) => Err(format!(
-            "{} is named twice; name it once, with a larger weight if it is to be read more often",
-            file.display()
-        )),
-        None => Ok(()),
     }
 }
 

@@ -14,10 +14,11 @@ use crate::train::config::{Config, OwnRows, RunSettings};
 use crate::train::console::{counted_with_commas, print_line, with_commas};
 use crate::train::{Error, Result};
 
-use super::data_list::{DataList, ListedSource};
+use super::data_list::DataList;
 use super::data_tokenizer::{
     check_one_tokenizer, choose_decoder, choose_text_tokenizer, tokenizer_of_model,
 };
+use super::listed_files::ListedSource;
 
 /// Opens `--data`, or the rows that the program makes, for a model with `vocab` token ids. Returns the tokenizer that
 /// decodes the tokens, too, if it is known.

@@ -1,0 +1,99 @@
+//! The files of a source of data: named, in a folder, or by a glob.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use crate::data::Order;
+
+/// A source of a list.
+#[derive(Debug, PartialEq)]
+pub struct ListedSource {
+    /// The name in metrics and messages.
+    pub name: String,
+    /// The weight; 1 without weights.
+    pub weight: f64,
+    /// The order of its samples, if it is given.
+    pub order: Option<Order>,
+    /// The files, in order; at least one.
+    pub files: Vec<PathBuf>,
+}
+
+/// Returns the files of a path: itself, those of a folder, or those that match a glob, in the order of their names.
+pub fn expand(
+    path: &Path,
+    containers: &mut Vec<PathBuf>,
+) -> std::result::Result<Vec<PathBuf>, String> {
+    if path.is_dir() {
+        containers.push(path.to_owned());
+        return files_of_folder(path);
+    }
+    let text = path.to_str().unwrap_or_default();
+    if path.exists() || !text.contains(['*', '?', '[']) {
+        return Ok(vec![path.to_owned()]);
+    }
+    let matches =
+        glob::glob(text).map_err(|error| format!("{text} is not a valid glob: {error}"))?;
+    let mut files = Vec::new();
+    for found in matches {
+        let found = found.map_err(|error| {
+            format!("cannot read {}: {}", error.path().display(), error.error())
+        })?;
+        if !found.is_dir() && !is_left_out(&found) {
+            files.push(found);
+        }
+    }
+    if files.is_empty() {
+        return Err(format!("no file matches {text}"));
+    }
+    files.sort();
+    Ok(files)
+}
+
+/// Returns the files of data of a folder, without those of its folders.
+fn files_of_folder(folder: &Path) -> std::result::Result<Vec<PathBuf>, String> {
+    let unreadable = |error| format!("cannot read {}: {error}", folder.display());
+    let (mut files, mut has_folders) = (Vec::new(), false);
+    for entry in std::fs::read_dir(folder).map_err(unreadable)? {
+        let path = entry.map_err(unreadable)?.path();
+        if path.is_dir() {
+            has_folders = true;
+        } else if !is_left_out(&path) {
+            files.push(path);
+        }
+    }
+    files.sort();
+    if files.is_empty() {
+        let (folder, inner) = (folder.display(), if has_folders { " but folders" } else { "" });
+        return Err(format!(
+            "{folder} holds no files{inner}; name a folder with files of data, or a glob such as {folder}/**/*.bin"
+        ));
+    }
+    Ok(files)
+}
+
+/// Returns true for files beside data: hidden ones, markers of other programs (`_SUCCESS`), indexes and records of
+/// token files.
+fn is_left_out(path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let of_tokens = |ending: &str| {
+        path.with_extension(ending).is_file() && path.with_extension(ending) != *path
+    };
+    let ending = path.extension().and_then(|ending| ending.to_str());
+    name.starts_with(['.', '_'])
+        || (ending == Some("idx") && of_tokens("bin"))
+        || (ending == Some("json") && of_tokens(""))
+}
+
+/// Refuses a file that is named twice.
+pub fn check_names(sources: &[ListedSource]) -> std::result::Result<(), String> {
+    let mut known = BTreeSet::new();
+    let files = sources.iter().flat_map(|source| &source.files);
+    let mut real = files.filter_map(|file| Some((file, file.canonicalize().ok()?)));
+    match real.find(|(_, real)| !known.insert(real.clone())) {
+        Some((file, _)) => Err(format!(
+            "{} is named twice; name it once, with a larger weight if it is to be read more often",
+            file.display()
+        )),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,72 @@
+//! Files of mixtures: a table for each source.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+
+use crate::data::Order;
+
+use super::listed_files::{ListedSource, check_names, expand};
+
+/// A table of a mixture file.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SourceTable {
+    data: Paths,
+    weight: f64,
+    #[serde(default)]
+    order: Option<Order>,
+}
+
+/// A path, or several.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Paths {
+    One(String),
+    Several(Vec<String>),
+}
+
+/// Reads the file of a mixture, and adds it and the folders that it names to `containers`.
+///
+/// # Errors
+/// A file that cannot be read, other tables, and sources without files.
+pub fn read_mixture(
+    path: &Path,
+    containers: &mut Vec<PathBuf>,
+) -> std::result::Result<Vec<ListedSource>, String> {
+    let shown = path.display();
+    let text =
+        crate::os::read_text(path).map_err(|error| format!("cannot read {shown}: {error}"))?;
+    let tables: BTreeMap<String, SourceTable> = toml::from_str(&text).map_err(|error| {
+        format!(
+            "{shown} is no mixture of sources: {}\n  A source is a table such as [web] with data = \"web/*.bin\" and \
+             weight = 0.7, and order = \"shuffled\" if it has another order than the run",
+            error.to_string().trim_end().replace('\n', "\n  ")
+        )
+    })?;
+    if tables.is_empty() {
+        return Err(format!(
+            "{shown} has no sources; give each a table: [web] with data and weight"
+        ));
+    }
+    let folder = path.parent().unwrap_or(Path::new(""));
+    containers.push(path.to_owned());
+    let mut sources = Vec::new();
+    for (name, SourceTable { data, weight, order }) in tables {
+        let paths = match data {
+            Paths::One(path) => vec![path],
+            Paths::Several(paths) => paths,
+        };
+        let mut files = Vec::new();
+        for path in paths {
+            files.extend(expand(&folder.join(path), containers)?);
+        }
+        if files.is_empty() {
+            return Err(format!("{shown}: [{name}] has no files"));
+        }
+        sources.push(ListedSource { name, weight, order, files });
+    }
+    check_names(&sources)?;
+    Ok(sources)
+}
