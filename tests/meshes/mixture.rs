@@ -232,7 +232,7 @@ fn a_fraction_of_each_source_is_held_out() {
     }
 }
 
-/// The state of the optimizer stays, and the rows begin anew, also with another batch.
+/// The state of the optimizer stays, and the rows begin with the first one, also with another batch.
 #[test]
 fn new_data_begins_with_its_first_row() {
     let sources = Sources::new();

@@ -6,9 +6,11 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use serde::Serialize;
 
+use crate::data::RowSource;
 use crate::tensor::Settings;
 
 mod continue_flags;
@@ -153,6 +155,12 @@ impl Config {
             checks: self.checks,
             ..Settings::new(self.seed)
         }
+    }
+
+    /// Returns the settings of a run on the rows of `source`, which takes no `--data`.
+    #[must_use]
+    pub fn with_rows(self, source: impl RowSource + 'static) -> Config {
+        Config { rows: Some(OwnRows(Arc::new(source))), ..self }
     }
 
     /// Returns the threads of each of `ranks` ranks on this machine: `--threads`, else the cores divided by ranks, at

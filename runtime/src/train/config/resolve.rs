@@ -2,10 +2,11 @@
 
 use std::ffi::OsString;
 use std::path::Path;
+use std::sync::Arc;
 
 use serde_json::Value;
 
-use crate::data::DocumentOptions;
+use crate::data::{DocumentOptions, RowSource};
 use crate::layout::AxisId;
 use crate::mesh::MeshShape;
 use crate::pipeline::StageCut;
@@ -17,6 +18,7 @@ use super::kept_flags::add_kept_flags;
 use super::optimizer::OptimizerChoice;
 use super::optimizers::{OptimizerEntry, OptimizerFlags};
 use super::own_flags::OwnFlags;
+use super::own_rows::OwnRows;
 use super::rules::RULES;
 use super::setting_value::MeshSetting;
 use super::settings::{FLAGS, RunSettings};
@@ -49,6 +51,12 @@ impl RunSettings {
         let (given, matches) = read_given(args.into_iter().collect(), optimizers, &own)?;
         let own = A::from_arg_matches(&matches).map_err(explain_clap_error)?;
         Ok((RunSettings::of(given, optimizers), own))
+    }
+
+    /// Returns the settings of a run on the rows of `source`, which takes no `--data`.
+    #[must_use]
+    pub fn with_rows(self, source: impl RowSource + 'static) -> RunSettings {
+        RunSettings { rows: Some(OwnRows(Arc::new(source))), ..self }
     }
 
     /// Adds the settings that the checkpoint in `folder` keeps, which are `saved`, by flag. Those that are given

@@ -10,7 +10,7 @@ use super::mixture_file::read_mixture;
 /// The sources that `--data` or `--eval-data` names.
 #[derive(Debug, Default)]
 pub struct DataList {
-    /// At least one source.
+    /// The sources, at least one.
     pub sources: Vec<ListedSource>,
     /// The folders, and the file of a mixture, from which the files follow.
     pub containers: Vec<PathBuf>,

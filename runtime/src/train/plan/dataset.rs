@@ -58,8 +58,8 @@ fn check_rows_replace_files(config: &Config, name: &str) -> Result<()> {
     }
 }
 
-/// Opens the sources of `list`, by default the project's own text, and `--tokenizer` for a model with `vocab` token ids.
-/// Returns the tokenizer that decodes the tokens, too, if it is known. `flag` has named the list.
+/// Opens the sources of `list`, by default the project's own text, and `--tokenizer`, for a model with `vocab` token
+/// ids. Returns the tokenizer that decodes the tokens, too, if it is known. `flag` has named the list.
 ///
 /// # Errors
 /// Files that cannot be read, are of several tokenizers, or of text and ids together.

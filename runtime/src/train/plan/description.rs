@@ -44,8 +44,8 @@ impl Plan {
     }
 }
 
-/// Describes the sources: `the 5,000 tokens of web.bin`, `the 9,000 tokens of 3 files of web/`, `a mixture of 70.00 % web
-/// (5,000 tokens) and 30.00 % code (3,000 tokens)`.
+/// Describes the sources: `the 5,000 tokens of web.bin`, `the 9,000 tokens of 3 files of web/`, `a mixture of 70.00 %
+/// web (5,000 tokens) and 30.00 % code (3,000 tokens)`.
 fn describe_data(dataset: &Dataset) -> String {
     let tokens = |tokens: usize| with_commas(tokens as u64);
     let sources: Vec<_> = dataset.sources().collect();

@@ -168,7 +168,8 @@ impl Plan {
     fn known_steps(&self) -> KnownSteps {
         let Config { batch, seq, steps, .. } = self.config;
         let tokens = (batch * seq) as u64;
-        let tokens = Some(tokens).filter(|_| !self.dataset.ignores_targets());
+        let tokens = Some(tokens)
+            .filter(|_| !self.dataset.ignores_targets() && self.dataset.first_step() == 0);
         KnownSteps { done: self.first_step(), total: steps, tokens }
     }
 

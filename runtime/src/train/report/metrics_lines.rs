@@ -31,7 +31,7 @@ impl KnownSteps {
         if step <= last {
             Some(format!("is of step {step}, after one of step {last}"))
         } else if step > self.total {
-            Some(format!("is of step {step}, and --steps is {}", self.total))
+            Some(format!("is of step {step}, and the run ends at step {}", self.total))
         } else {
             let tokens = tokens.zip(self.tokens).filter(|(found, own)| found != own);
             tokens.map(|(found, own)| format!("has {found} tokens, and a step has {own}"))

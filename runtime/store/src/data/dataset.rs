@@ -5,11 +5,10 @@ use std::sync::OnceLock;
 
 use super::documents::RowParts;
 use super::fingerprint::Fingerprints;
-use super::mixture::BLOCK_ROWS;
 use super::source::{RowOptions, SourceRows};
 use super::{
-    Batch, DataError, DataSource, DocumentOptions, Mixture, Order, PackingWaste, SamplePosition,
-    Sampler, SourceRecord, TokenFile,
+    Batch, DataError, DataSource, DocumentOptions, Mixture, Order, SamplePosition, Sampler,
+    SourceRecord, TokenFile,
 };
 
 /// Blocks of ids that are hashed to recognize the files of a source, if there are several.
@@ -18,10 +17,10 @@ const HASHED_BLOCKS: usize = 512;
 /// Tokens and their order in training.
 #[derive(Debug)]
 pub struct Dataset {
-    sources: Vec<Source>,
-    mixture: Mixture,
-    seq: usize,
-    batch: usize,
+    pub(super) sources: Vec<Source>,
+    pub(super) mixture: Mixture,
+    pub(super) seq: usize,
+    pub(super) batch: usize,
     order: Order,
     seed: u64,
     documents: Option<DocumentOptions>,
@@ -39,23 +38,10 @@ pub struct Dataset {
 
 /// The rows of a source, and their order.
 #[derive(Debug)]
-struct Source {
-    name: String,
-    rows: SourceRows,
+pub(super) struct Source {
+    pub(super) name: String,
+    pub(super) rows: SourceRows,
     sampler: Sampler,
-}
-
-/// The size of a source.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct SourceSize<'a> {
-    /// The name.
-    pub name: &'a str,
-    /// The fraction of the rows of a run that come from it.
-    pub share: f64,
-    /// The tokens of its files.
-    pub tokens: usize,
-    /// The files.
-    pub files: usize,
 }
 
 impl Dataset {
@@ -199,31 +185,6 @@ impl Dataset {
         self.first_step
     }
 
-    /// Returns the epochs after `steps` steps: samples that were trained on, by the samples of the data.
-    pub fn epochs_after(&self, steps: u64) -> f64 {
-        let samples: u64 = self.sources.iter().map(|source| source.rows.rows()).sum();
-        self.row_number(steps, 0) as f64 / samples as f64
-    }
-
-    /// Returns the epochs of each source after `steps` steps, with its name.
-    pub fn source_epochs_after(&self, steps: u64) -> impl Iterator<Item = (&str, f64)> {
-        let counts = self.mixture.counts_of(self.row_number(steps, 0));
-        let epochs = |source: &Source, count: u64| count as f64 / source.rows.rows() as f64;
-        let sources = self.sources.iter().zip(counts);
-        sources.map(move |(source, count)| (&*source.name, epochs(source, count)))
-    }
-
-    /// Returns the sizes of the sources.
-    pub fn sources(&self) -> impl ExactSizeIterator<Item = SourceSize<'_>> {
-        let sources = self.sources.iter().zip(self.mixture.counts());
-        sources.map(|(Source { name, rows, .. }, count)| SourceSize {
-            name,
-            share: *count as f64 / BLOCK_ROWS as f64,
-            tokens: rows.tokens(),
-            files: rows.files().len(),
-        })
-    }
-
     /// Returns the index of the source of a row of the global batch of `step` (from 0).
     pub fn source_of_row(&self, step: u64, row: usize) -> usize {
         self.mixture.row_at(self.row_number(step, row)).source
@@ -337,7 +298,7 @@ impl Dataset {
     }
 
     /// Returns the source of a row of the global batch of `step`, its epoch, and its row there.
-    fn sample_at(&self, step: u64, row: usize) -> (&Source, u64, u64) {
+    pub(super) fn sample_at(&self, step: u64, row: usize) -> (&Source, u64, u64) {
         let mixed = self.mixture.row_at(self.row_number(step, row));
         let source = &self.sources[mixed.source];
         let (epoch, sample) = source.sampler.sample_of(mixed.row);
@@ -345,7 +306,7 @@ impl Dataset {
     }
 
     /// Returns the number of a row of the global batch of `step` among all rows since the first one.
-    fn row_number(&self, step: u64, row: usize) -> u64 {
+    pub(super) fn row_number(&self, step: u64, row: usize) -> u64 {
         step.saturating_sub(self.first_step).saturating_mul(self.batch as u64) + row as u64
     }
 
@@ -365,21 +326,6 @@ impl Dataset {
         file.check_length()?;
         file.read(0, &mut tokens)?;
         Ok(tokens)
-    }
-
-    /// Returns the number of tokens of all sources.
-    pub fn tokens(&self) -> usize {
-        self.sources.iter().map(|source| source.rows.tokens()).sum()
-    }
-
-    /// Returns the names of the sources, for messages.
-    pub fn name(&self) -> String {
-        self.sources().map(|source| source.name).collect::<Vec<_>>().join(", ")
-    }
-
-    /// Returns the files that are too short for a row, and are not read.
-    pub fn files_without_rows(&self) -> impl Iterator<Item = &TokenFile> {
-        self.sources.iter().flat_map(|source| source.rows.files_without_rows())
     }
 
     /// Returns the first file of the first source, if it has files.
@@ -421,24 +367,5 @@ impl Dataset {
     /// in hexadecimal; `None` if rows are not packed.
     pub fn packing_fingerprint(&self) -> Option<&str> {
         self.only_file().and_then(|_| self.sources[0].rows.packing_of_first())
-    }
-
-    /// Returns the padding and the cut documents of all rows; `None` if rows are not packed.
-    pub fn packing_waste(&self) -> Option<PackingWaste> {
-        self.sources
-            .iter()
-            .flat_map(|source| source.rows.packing_wastes())
-            .reduce(PackingWaste::add)
-    }
-
-    /// Returns the fraction of the tokens of the global batch of `step` that hold no document; `None` if rows are not
-    /// packed.
-    pub fn padding_of_step(&self, step: u64) -> Option<f64> {
-        let padding_of = |row| {
-            let (source, _, sample) = self.sample_at(step, row);
-            source.rows.padding(sample)
-        };
-        let padding: usize = (0..self.batch).map(padding_of).sum::<Option<usize>>()?;
-        Some(padding as f64 / (self.batch * self.seq) as f64)
     }
 }

@@ -7,6 +7,7 @@ mod batch;
 mod check;
 mod corpus;
 mod dataset;
+mod dataset_sizes;
 #[cfg(test)]
 mod dataset_tests;
 mod documents;
@@ -37,7 +38,8 @@ mod tokens_record;
 pub use batch::{Batch, MicroBatch, micro_batch_rows, rows_of_rank};
 pub use check::{BatchHash, RankBatch, check_batches};
 pub use corpus::read_corpus;
-pub use dataset::{Dataset, SourceSize};
+pub use dataset::Dataset;
+pub use dataset_sizes::SourceSize;
 pub use documents::DocumentOptions;
 pub use error::{DataError, FileProblem};
 pub use format::DataFormat;

@@ -72,7 +72,7 @@ struct FileRows {
     first_token: usize,
 }
 
-/// How rows are made of tokens.
+/// Rules by which rows are made of tokens.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct RowOptions {
     pub seq: usize,

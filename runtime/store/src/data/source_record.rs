@@ -26,7 +26,7 @@ pub struct FileRecord {
     pub tokens: usize,
     /// XXH3 of blocks of ids, in hexadecimal.
     pub ids: String,
-    /// As [`DataPosition::packing`].
+    /// XXH3 of the documents of packed rows, as of a [`DataPosition`](super::DataPosition).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub packing: Option<String>,
 }
