@@ -252,10 +252,13 @@ fn warn_of_training_data(sources: &[DataSource], data: &DataSource) {
         sources.iter().flat_map(|source| &source.files).filter_map(real).collect();
     let is_trained = |file: &&TokenFile| real(file).is_some_and(|path| trained.contains(&path));
     if let Some(file) = data.files.iter().find(is_trained) {
+        let which = match (&trained[..], &data.files[..]) {
+            ([_], [_]) => "it is also the file of --data".to_owned(),
+            _ => format!("{} is also a file of --data", file.name()),
+        };
         print_line(&format!(
-            "warning: --eval-data: {} is also a file of --data, so the validation loss is that of rows which are \
-             trained on; --eval-fraction 0.1 holds out its end",
-            file.name()
+            "warning: --eval-data: {which}, so the validation loss is that of rows which are trained on; \
+             --eval-fraction 0.1 holds out its end"
         ));
     }
 }
