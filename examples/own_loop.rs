@@ -55,10 +55,17 @@ struct Saved {
 }
 
 fn main() {
-    let mut words = std::env::args().skip(1);
-    let folder = words.next().unwrap_or("own_loop_out".to_owned());
-    let steps = words.next().and_then(|steps| steps.parse().ok()).unwrap_or(200);
-    match train("dp=2,tp=2", Path::new(&folder), steps) {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let trained = match &words[..] {
+        [folder, steps] if !folder.starts_with('-') => match steps.parse() {
+            Ok(steps) => train("dp=2,tp=2", Path::new(folder), steps),
+            Err(_) => Err(Error::Input(format!("{steps} is no number of steps"))),
+        },
+        _ => Err(Error::Input(
+            "give a folder for checkpoints, and a number of steps: out 200".into(),
+        )),
+    };
+    match trained {
         Ok(trained) => println!("lowest validation loss: {:.3?} nats", trained.best),
         // With the exit code of its cause.
         Err(error) => error.exit(),

@@ -144,9 +144,10 @@ fn the_own_data_is_learned_and_resumed() {
             if words.contains("--vocab") { "" } else { "--vocab 11 " }
         )
         .replace('@', &dir.path().display().to_string());
-        let config = Config::parse(line.split_whitespace()).unwrap();
-        let rows = own_data::Repetition { digits };
-        Trainer::<Llama>::new(config.with_rows(rows)).and_then(Trainer::train)
+        let words = line.split_whitespace().map(Into::into);
+        let settings = RunSettings::read(words, &Optimizers::default()).unwrap();
+        let settings = settings.with_rows(own_data::Repetition { digits });
+        Trainer::<Llama>::with_settings(settings).and_then(Trainer::train)
     };
     let alone = train("--steps 150", 3).unwrap().losses;
     let last = alone.last().unwrap();

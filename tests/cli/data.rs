@@ -220,6 +220,12 @@ fn unusable_lists_of_data_are_refused() {
             "--new-data: cannot be combined with --resume auto",
         ),
         ("texts", "--metrics texts/a.txt", "--metrics: is also the file of --data"),
+        ("text.txt:1e308,texts:1e308", "", "--data: the weights are too large to be added"),
+        (
+            "texts/*",
+            "--metrics texts/m.jsonl",
+            "--metrics: texts/m.jsonl is in the folder texts/* of --data",
+        ),
         (
             "texts",
             "--metrics texts/m.jsonl",
@@ -234,4 +240,54 @@ fn unusable_lists_of_data_are_refused() {
         &finished.stderr,
         "warning: --data: short.txt is shorter than a row, seq + 1 = 17 tokens, and not",
     );
+}
+
+/// A glob cannot match them; the folder can.
+#[test]
+fn names_that_are_no_text_are_not_left_out() {
+    use std::os::unix::ffi::OsStrExt;
+
+    let workspace = Workspace::new();
+    std::fs::create_dir(workspace.path("texts")).unwrap();
+    workspace.write("texts/a.txt", "a ".repeat(400).as_bytes());
+    let other = workspace.path("texts").join(std::ffi::OsStr::from_bytes(b"b\xff.txt"));
+    std::fs::write(other, "b ".repeat(400)).unwrap();
+    let run = |data: &str| workspace.run(&format!("{} --steps 1", SMALL.replace("text.txt", data)));
+    assert_contains(
+        run("texts/*.txt").error(),
+        "is not UTF-8, so no glob matches it; rename the file",
+    );
+    let whole = run("texts");
+    assert_eq!(whole.code, Some(0), "{}", whole.stderr);
+    assert_contains(&whole.stderr, "the 1,600 tokens of 2 files of texts");
+}
+
+/// The length of sequences, too; the tokens have to be those that the model has learned.
+#[test]
+fn new_data_may_have_another_length() {
+    let workspace = Workspace::new();
+    workspace.write("other.txt", "another text ".repeat(90).as_bytes());
+    workspace.train("--steps 2 --save out --metrics m.jsonl");
+    let refused = workspace.run("--resume out --steps 4 --batch 2").error().to_owned();
+    assert_contains(
+        &refused,
+        "or go on with these by --new-data:\n  - --batch: 2, but 4 was saved",
+    );
+    for seq in ["8", "32"] {
+        let line = format!(
+            "--resume out --new-data --data other.txt --seq {seq} --batch 2 --save {seq} --steps 4"
+        );
+        let finished = workspace.run(&format!("{line} --threads 1 --metrics {seq}.jsonl"));
+        assert_eq!(finished.code, Some(0), "{}", finished.stderr);
+        let expected = format!("--seq: {seq}, but 16 was saved");
+        assert_contains(&finished.stderr, &expected);
+        // Later runs need no flag, and take the lines of steps with other batches for their own.
+        let line = format!(
+            "--resume {seq} --save {seq} --steps 6 --metrics {seq}.jsonl --export-hf hf{seq}"
+        );
+        let finished = workspace.run(&line);
+        assert_eq!(finished.code, Some(0), "{}", finished.stderr);
+        assert!(!finished.stderr.contains("warning"), "{}", finished.stderr);
+        assert_eq!(workspace.metrics(&format!("{seq}.jsonl")).len(), 4);
+    }
 }

@@ -66,7 +66,7 @@ impl RunSettings {
     /// Sizes that are given and differ from the saved ones, and settings that no run has saved.
     pub fn with_kept(mut self, folder: &Path, saved: &Value) -> Result<RunSettings, ConfigError> {
         add_kept_flags(&mut self.given, folder, saved).map_err(ConfigError::Invalid)?;
-        Ok(RunSettings::of(self.given, &self.optimizers))
+        Ok(RunSettings { rows: self.rows, ..RunSettings::of(self.given, &self.optimizers) })
     }
 
     /// Replaces `--mesh`.

@@ -12,7 +12,7 @@ use super::mixture_file::read_mixture;
 pub struct DataList {
     /// The sources, at least one.
     pub sources: Vec<ListedSource>,
-    /// The folders, and the file of a mixture, from which the files follow.
+    /// The folders, the globs and the file of a mixture from which the files follow.
     pub containers: Vec<PathBuf>,
     /// True if the sources have weights.
     pub is_mixture: bool,
@@ -27,8 +27,13 @@ impl DataList {
     /// that is missing is found when it is opened.
     pub fn read(flag: &'static str, text: &Path) -> Result<DataList> {
         let refuse = |problem: String| Error::Input(format!("{flag}: {problem}"));
-        // Names that are no text have no list.
-        let Some(list) = text.to_str() else { return Ok(DataList::of_file(text)) };
+        // Checkpoints keep the list as text.
+        let Some(list) = text.to_str() else {
+            return Err(refuse(format!(
+                "the name {} is not UTF-8; rename the file",
+                text.display()
+            )));
+        };
         if text.extension().is_some_and(|ending| ending == "toml") {
             let mut containers = Vec::new();
             let sources = read_mixture(text, &mut containers).map_err(refuse)?;
@@ -39,7 +44,7 @@ impl DataList {
         }
         let entries = if text.exists() { vec![list] } else { list.split(',').collect() };
         let entries: std::result::Result<Vec<_>, _> =
-            entries.into_iter().map(split_weight).collect();
+            entries.into_iter().map(|entry| split_weight(trimmed(entry))).collect();
         let entries = entries.map_err(refuse)?;
         let weights = entries.iter().filter(|(_, weight)| weight.is_some()).count();
         if weights > 0 && weights < entries.len() {
@@ -84,6 +89,11 @@ impl DataList {
     }
 }
 
+/// Returns an entry without spaces around it, unless a file has this name.
+fn trimmed(entry: &str) -> &str {
+    if Path::new(entry).exists() { entry } else { entry.trim() }
+}
+
 /// Splits `PATH:WEIGHT`. A file of the whole name has no weight.
 fn split_weight(entry: &str) -> std::result::Result<(&str, Option<f64>), String> {
     if entry.is_empty() {
@@ -96,7 +106,7 @@ fn split_weight(entry: &str) -> std::result::Result<(&str, Option<f64>), String>
     }
     match entry.rsplit_once(':') {
         Some(("", _)) => Err(format!("`{entry}` names no file; write its name before the weight")),
-        Some((path, weight)) if !Path::new(entry).exists() => match weight.parse::<f64>() {
+        Some((path, weight)) if !Path::new(entry).exists() => match weight.trim().parse::<f64>() {
             Ok(weight) => Ok((path, Some(weight))),
             Err(_) => {
                 Err(format!("the weight `{weight}` of {path} is not a number, as in {path}:0.7"))

@@ -117,21 +117,21 @@ pub fn tokenizer_of_model(config: &Config) -> Option<PathBuf> {
 }
 
 /// Checks that the ids of all files are of one tokenizer, as far as these are known.
-pub fn check_one_tokenizer(flag: &'static str, files: &[TokenFile]) -> Result<()> {
+pub fn check_one_tokenizer(files: &[TokenFile]) -> Result<()> {
     let known = |file: &TokenFile| Some((file.name().to_owned(), file.tokenizer()?.clone()));
     let Some((name, tokenizer)) = files.iter().find_map(known) else { return Ok(()) };
     for file in files {
         match file.tokenizer() {
             Some(own) if !own.is_same(&tokenizer) => {
                 return Err(Error::Input(format!(
-                    "{flag}: {} has tokens of {own}, but {name} of {tokenizer}; use data of one tokenizer",
+                    "--data: {} has tokens of {own}, but {name} of {tokenizer}; use data of one tokenizer",
                     file.name()
                 )));
             }
             Some(_) => {}
             None => {
                 print_line(&format!(
-                    "warning: {flag}: the token ids of {} have to be of the tokenizer of {name}, {tokenizer}; the file \
+                    "warning: --data: the token ids of {} have to be of the tokenizer of {name}, {tokenizer}; the file \
                      does not say so",
                     file.name()
                 ));

@@ -38,7 +38,7 @@ pub fn open_training_data(
         return Ok((vec![DataSource::of_rows(rows)], tokenizer));
     }
     let list = config.data.as_deref().map(|list| DataList::read(flag, list)).transpose()?;
-    open_sources(config, (flag, list), vocab)
+    open_sources(config, list, vocab)
 }
 
 /// Checks that no flag is about files of data, in a program that makes its rows.
@@ -59,19 +59,19 @@ fn check_rows_replace_files(config: &Config, name: &str) -> Result<()> {
 }
 
 /// Opens the sources of `list`, by default the project's own text, and `--tokenizer`, for a model with `vocab` token
-/// ids. Returns the tokenizer that decodes the tokens, too, if it is known. `flag` has named the list.
+/// ids. Returns the tokenizer that decodes the tokens, too, if it is known. Errors name `--data`.
 ///
 /// # Errors
 /// Files that cannot be read, are of several tokenizers, or of text and ids together.
 pub fn open_sources(
     config: &Config,
-    (flag, list): (&'static str, Option<DataList>),
+    list: Option<DataList>,
     vocab: usize,
 ) -> Result<(Vec<DataSource>, Option<Tokenizer>)> {
     let Some(list) = list else {
         let text = Box::new(Cursor::new(read_corpus(&own_text())?));
         let input = DataInput::of_stream(Path::new("the project's own text"), None, text)?;
-        let (mut files, tokenizer) = open_files(config, flag, vec![input], vocab)?;
+        let (mut files, tokenizer) = open_files(config, vec![input], vocab)?;
         return Ok((files.drain(..).map(DataSource::of_file).collect(), tokenizer));
     };
     allow_open_files(list.files().count());
@@ -83,7 +83,7 @@ pub fn open_sources(
         )),
         _ => error.into(),
     });
-    let (files, tokenizer) = open_files(config, flag, inputs?, vocab)?;
+    let (files, tokenizer) = open_files(config, inputs?, vocab)?;
     let mut files = files.into_iter();
     let sources = list.sources.into_iter().map(|source| {
         let ListedSource { name, weight, order, files: paths } = source;
@@ -96,18 +96,20 @@ pub fn open_sources(
 /// Opens the tokens of files for a model with `vocab` token ids, and the tokenizer that decodes them, if it is known.
 fn open_files(
     config: &Config,
-    flag: &'static str,
     inputs: Vec<DataInput>,
     vocab: usize,
 ) -> Result<(Vec<TokenFile>, Option<Tokenizer>)> {
     check_text_key(&inputs, config)?;
+    if let Some(empty) = inputs.iter().find(|input| input.is_empty()) {
+        return Err(DataError::Empty { name: empty.path().display().to_string() }.into());
+    }
     let text = inputs.iter().find(|input| !input.format().is_tokens());
     let ids = inputs.iter().find(|input| input.format().is_tokens());
     let tokenizer = match (text, ids) {
         (Some(text), Some(ids)) => {
             let [text, ids] = [text, ids].map(|input| input.path().display());
             return Err(Error::Input(format!(
-                "{flag}: {text} is text, and {ids} token ids; name files of one kind, such as by a glob, or turn the \
+                "--data: {text} is text, and {ids} token ids; name files of one kind, such as by a glob, or turn the \
                  text into ids by `tokenize`"
             )));
         }
@@ -132,7 +134,7 @@ fn open_files(
     if let Some(tokenizer) = &tokenizer {
         describe_records(&totals, is_single, tokenizer);
     }
-    check_one_tokenizer(flag, &files)?;
+    check_one_tokenizer(&files)?;
     let tokenizer = match tokenizer {
         Some(tokenizer) => Some(tokenizer),
         None => choose_decoder(config, &files[0])?,

@@ -23,6 +23,9 @@ pub fn expand(
     path: &Path,
     containers: &mut Vec<PathBuf>,
 ) -> std::result::Result<Vec<PathBuf>, String> {
+    if path.as_os_str().is_empty() {
+        return Err("an entry names no file".to_owned());
+    }
     if path.is_dir() {
         containers.push(path.to_owned());
         return files_of_folder(path);
@@ -31,6 +34,7 @@ pub fn expand(
     if path.exists() || !text.contains(['*', '?', '[']) {
         return Ok(vec![path.to_owned()]);
     }
+    containers.push(path.to_owned());
     let matches =
         glob::glob(text).map_err(|error| format!("{text} is not a valid glob: {error}"))?;
     let mut files = Vec::new();
@@ -45,8 +49,27 @@ pub fn expand(
     if files.is_empty() {
         return Err(format!("no file matches {text}"));
     }
+    let folders: BTreeSet<PathBuf> =
+        files.iter().filter_map(|file| Some(file.parent()?.to_owned())).collect();
+    for folder in folders {
+        refuse_other_names(&folder)?;
+    }
     files.sort();
     Ok(files)
+}
+
+/// Refuses a folder with a file whose name is not UTF-8, which no glob matches.
+fn refuse_other_names(folder: &Path) -> std::result::Result<(), String> {
+    let here = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+    let entries = std::fs::read_dir(here).into_iter().flatten().flatten();
+    let mut names = entries.map(|entry| entry.file_name()).filter(|name| name.to_str().is_none());
+    match names.next() {
+        Some(name) => Err(format!(
+            "the name of {} is not UTF-8, so no glob matches it; rename the file, or name the folder",
+            here.join(name).display()
+        )),
+        None => Ok(()),
+    }
 }
 
 /// Returns the files of data of a folder, without those of its folders.

@@ -11,7 +11,7 @@ use super::listed_files::{ListedSource, check_names, expand};
 
 /// A table of a mixture file.
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "a table with data and weight")]
 struct SourceTable {
     data: Paths,
     weight: f64,
@@ -21,7 +21,7 @@ struct SourceTable {
 
 /// A path, or several.
 #[derive(Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "`data` has to be a path, or a list of paths")]
 enum Paths {
     One(String),
     Several(Vec<String>),
@@ -60,13 +60,39 @@ pub fn read_mixture(
         };
         let mut files = Vec::new();
         for path in paths {
-            files.extend(expand(&folder.join(path), containers)?);
+            files.extend(
+                expand_entry(folder, &path, containers)
+                    .map_err(|problem| format!("{shown}: [{name}]: {problem}"))?,
+            );
         }
-        if files.is_empty() {
-            return Err(format!("{shown}: [{name}] has no files"));
+        if files.is_empty() || name.trim().is_empty() {
+            let what = if files.is_empty() { "files" } else { "name" };
+            return Err(format!("{shown}: [{name}] has no {what}"));
         }
         sources.push(ListedSource { name, weight, order, files });
     }
     check_names(&sources)?;
     Ok(sources)
+}
+
+/// Returns the files of an entry, relative to the folder of the mixture. A mixture is no source.
+fn expand_entry(
+    folder: &Path,
+    entry: &str,
+    containers: &mut Vec<PathBuf>,
+) -> std::result::Result<Vec<PathBuf>, String> {
+    if entry.is_empty() {
+        return Err("`data` names no file".to_owned());
+    }
+    let files = expand(&folder.join(entry), containers)?;
+    match files
+        .iter()
+        .find(|file| !file.exists() || file.extension().is_some_and(|end| end == "toml"))
+    {
+        Some(file) if file.exists() => {
+            Err(format!("{} is a file of settings, and no data", file.display()))
+        }
+        Some(file) => Err(format!("there is no file {}", file.display())),
+        None => Ok(files),
+    }
 }

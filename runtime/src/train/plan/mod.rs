@@ -115,6 +115,10 @@ impl Plan {
         let dataset = dataset::sample(sources, &config)?
             .holding_out(config.eval_fraction)
             .beginning_at(resume::first_step_of_data(&config, resume.as_ref()));
+        // A run with --new-data may have been trained on longer sequences before.
+        if let Some(longest) = resume.as_ref().and_then(saved_architecture::longest_sequence) {
+            let _ = family.extend_positions(longest);
+        }
         let architecture = family.to_json();
         if let Some(warning) = family.extend_positions(config.seq) {
             print_line(&format!("warning: --seq: {warning}"));

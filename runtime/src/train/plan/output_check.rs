@@ -52,6 +52,13 @@ impl<'a> NamedPath<'a> {
         self.real == other.real || self.inode.is_some() && self.inode == other.inode
     }
 
+    /// Returns true if a file of this path would be one of the data that this folder or glob names.
+    fn has_data(&self, file: &Path) -> bool {
+        let pattern = self.real.to_str().and_then(|text| glob::Pattern::new(text).ok());
+        let is_matched = pattern.is_some_and(|pattern| pattern.matches_path(file));
+        is_matched && self.real != *file || self.is_folder && file.parent() == Some(&self.real)
+    }
+
     /// Returns true for an existing file of a kind that runs read from folders.
     fn is_read(&self) -> bool {
         let is_of_kind = |suffix: &&str| self.real.to_string_lossy().ends_with(*suffix);
@@ -103,12 +110,12 @@ pub fn check_outputs(config: &Config, checkpoint: Option<&Path>) -> Result<()> {
             )));
         }
         let is_inside = |input: &&NamedPath<'_>| {
-            // A run on a folder of data reads each file in it.
+            // A run on a folder or a glob of data reads each of its files.
             let is_data = DATA_FLAGS.contains(&input.flag) && !output.is_folder;
-            let is_in_data = is_data && output.real.parent() == Some(&input.real);
-            is_in_data || output.is_read() && output.real.starts_with(&input.real)
+            is_data && input.has_data(&output.real)
+                || input.is_folder && output.is_read() && output.real.starts_with(&input.real)
         };
-        let mut folders = inputs.iter().filter(|input| input.is_folder);
+        let mut folders = inputs.iter();
         if let Some(input) = folders.find(is_inside) {
             return Err(refuse_inside(&output, input.path, &format!("of {}", input.flag)));
         }

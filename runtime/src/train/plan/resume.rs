@@ -112,6 +112,9 @@ pub fn check_checkpoint(
     let position = DataPosition::after(state.step, dataset);
     let differences = Differences::new(state, config, architecture);
     if config.new_data {
+        if let Some(other) = state.data.as_ref().and_then(|data| data.other_tokenizer(&position)) {
+            return Err(Error::Input(other));
+        }
         let changed = differences.changed_samples();
         let changed =
             if changed.is_empty() { String::new() } else { format!("; {}", changed.join("; ")) };

@@ -17,6 +17,9 @@ pub const ARCHITECTURE: &str = "architecture";
 const NOT_COMPARED: [&str; 5] =
     ["bos_token_id", "eos_token_id", "n_ctx", "router_aux_loss_coef", "router_z_loss_coef"];
 
+/// The key of the longest sequence, of models whose parameters do not depend on it.
+const LONGEST: &str = "max_position_embeddings";
+
 /// Keys of `config.json` of the sizes that are not saved as flags where they follow from others, and their flags.
 const DERIVED_SIZES: [(&str, &str); 3] =
     [("intermediate_size", "--ffn"), ("n_inner", "--ffn"), ("num_key_value_heads", "--kv-heads")];
@@ -34,6 +37,12 @@ pub fn check_family<C: HfConfig>(checkpoint: &Checkpoint) -> Result<()> {
     }
 }
 
+/// Returns the longest sequence of the saved model, if its `config.json` states it.
+pub fn longest_sequence(checkpoint: &Checkpoint) -> Option<usize> {
+    let architecture = checkpoint.manifest().state.config.get(ARCHITECTURE)?;
+    Some(architecture.get(LONGEST)?.as_u64()? as usize)
+}
+
 /// Checks that the model of a checkpoint has the same architecture. What shapes do not show, such as the base of rotary
 /// positions, would change the results.
 pub fn check_architecture(
@@ -48,6 +57,9 @@ pub fn check_architecture(
     let now = serde_json::from_str(&architecture.to_string()).unwrap_or_default();
     let mut differences = Vec::new();
     list_differences("", saved, &now, &mut differences);
+    if config.new_data {
+        differences.retain(|difference: &String| !difference.starts_with(LONGEST));
+    }
     if differences.is_empty() {
         return Ok(());
     }

@@ -148,7 +148,7 @@ fn open_data(config: &Config, text: &Path, vocab: usize) -> Result<DataSource> {
             text.display()
         )));
     }
-    let opened = open_sources(config, (flag, Some(list)), vocab);
+    let opened = open_sources(config, Some(list), vocab);
     let (mut sources, _) = opened.map_err(Error::of_validation(flag))?;
     Ok(sources.swap_remove(0))
 }

@@ -93,8 +93,13 @@ impl Summary {
             let best = plan.config.save.as_ref().filter(|save| save.best);
             let lowest = lowest.map(|lowest| {
                 let step = lowest.step;
-                let export = best.map(|save| {
-                    let best = save.dir.join("best");
+                // The link may be missing, or older, if an earlier part of the run was without --keep-best.
+                let is_kept = |best: &Path| {
+                    let target = std::fs::read_link(best).unwrap_or_default();
+                    target.to_string_lossy().ends_with(&format!("step-{step:08}"))
+                };
+                let best = best.map(|save| save.dir.join("best")).filter(|best| is_kept(best));
+                let export = best.map(|best| {
                     let flags = exporting_flags(&plan.config, &best, step, Path::new("OUT"));
                     format!(", in {}; to export it: {flags}", best.display())
                 });

@@ -11,8 +11,9 @@ use super::{
     SourceRecord, TokenFile,
 };
 
-/// Blocks of ids that are hashed to recognize the files of a source, if there are several.
-const HASHED_BLOCKS: usize = 512;
+/// Blocks of 65,536 ids that are hashed to recognize data of several files: all of 134 million ids, and blocks of more at
+/// equal distances.
+const HASHED_BLOCKS: usize = 2048;
 
 /// Tokens and their order in training.
 #[derive(Debug)]

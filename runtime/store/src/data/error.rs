@@ -255,7 +255,7 @@ pub enum DataError {
     /// A resumed run would not continue at the position where it stopped.
     #[error(
         "--resume: the data differ from the data of the saved run, so the run cannot continue at its position; use the \
-         data and the settings of the saved run:{}",
+         data and the settings of the saved run, or go on with these by --new-data:{}",
         differences.iter().map(|line| format!("\n  - {line}")).collect::<String>()
     )]
     OtherPosition {

@@ -93,6 +93,11 @@ impl DataInput {
         &self.format
     }
 
+    /// Returns true if there is no content.
+    pub fn is_empty(&self) -> bool {
+        self.head.is_empty()
+    }
+
     /// The path of the file, or the name of the stream.
     pub fn path(&self) -> &Path {
         &self.path

@@ -45,6 +45,12 @@ impl Mixture {
                 )));
             }
         }
+        if !total.is_finite() {
+            return Err(DataError::Mixture(
+                "the weights are too large to be added; use smaller ones, such as 7 and 3"
+                    .to_owned(),
+            ));
+        }
         let exact = |weight: &f64| weight / total * BLOCK_ROWS as f64;
         let mut counts: Vec<u64> = sources.iter().map(|(_, weight)| exact(weight) as u64).collect();
         let mut by_remainder: Vec<usize> = (0..sources.len()).collect();
@@ -57,8 +63,8 @@ impl Mixture {
         if let Some(unused) = counts.iter().position(|count| *count == 0) {
             let (name, weight) = sources[unused];
             return Err(DataError::Mixture(format!(
-                "the weight {weight} of {name} is less than 1 row in {BLOCK_ROWS}, of a sum of {total}; give it a \
-                 larger weight, or leave it out"
+                "the weight {weight} of {name} is less than 1 row in {BLOCK_ROWS} of all weights; give it a larger one, \
+                 or leave it out"
             )));
         }
         Ok(Mixture { counts, seed, last: Mutex::new(None) })
@@ -191,6 +197,7 @@ mod tests {
             (&[-1.0, 2.0], "the weight of web is -1;"),
             (&[1.0, f64::NAN], "the weight of code is NaN;"),
             (&[f64::INFINITY, 1.0], "the weight of web is inf;"),
+            (&[1e308, 1e308], "the weights are too large to be added"),
             (&[1.0, 1e-5], "the weight 0.00001 of code is less than 1 row in 4096"),
         ] {
             let text = mixture(weights, 0).unwrap_err().to_string();

@@ -146,7 +146,7 @@ impl DataPosition {
     }
 
     /// Describes the tokenizer of `now`, if it is another one: then the tokens of the same text differ.
-    fn other_tokenizer(&self, now: &DataPosition) -> Option<String> {
+    pub fn other_tokenizer(&self, now: &DataPosition) -> Option<String> {
         let (saved, now_used) = (self.tokenizer.as_ref()?, now.tokenizer.as_ref()?);
         if saved.is_same(now_used) {
             return None;

@@ -219,7 +219,7 @@ impl SourceRows {
         let record = |file: &FileRows| FileRecord {
             file: file.tokens.name().to_owned(),
             tokens: file.tokens.len(),
-            ids: ids_fingerprint(&file.tokens, (blocks / self.files.len()).max(2)),
+            ids: ids_fingerprint(&file.tokens, (blocks / self.files.len()).max(4)),
             packing: file.packing_fingerprint.clone(),
         };
         let files = match &self.made {

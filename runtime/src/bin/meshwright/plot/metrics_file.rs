@@ -1,10 +1,11 @@
 //! The steps of a metrics file. It may be one that a run still writes, or that a failure has torn.
 
 use std::collections::BTreeSet;
-use std::fs::File;
+use std::fs;
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::Path;
 
+use meshwright_os::{InputFile, kind_of_special_file};
 use serde_json::{Map, Value};
 
 use crate::failure::Failure;
@@ -31,7 +32,14 @@ impl Steps {
         let failed = |error: io::Error| {
             Failure::new(format!("cannot read {}: {error}", path.display()), &error)
         };
-        let mut reader = BufReader::new(File::open(path).map_err(failed)?);
+        let file =
+            fs::metadata(path).and_then(|data| match kind_of_special_file(data.file_type()) {
+                Some(kind) => {
+                    Err(io::Error::other(format!("it is {kind}; name a file of --metrics")))
+                }
+                None => InputFile::open(path),
+            });
+        let mut reader = BufReader::new(file.map_err(failed)?);
         let mut steps = Steps { values: vec![Vec::new(); metrics.len()], ..Steps::default() };
         let (mut line, mut other_lines, mut number) = (Vec::new(), Vec::new(), 0u64);
         let mut is_complete = false;

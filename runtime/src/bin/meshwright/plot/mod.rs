@@ -5,6 +5,7 @@ mod chart;
 mod metrics_file;
 
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use chart::{Curve, Panel, draw_svg};
@@ -95,7 +96,7 @@ pub fn run_command(matches: &ArgMatches) -> Result<(String, bool), Failure> {
         return Err(describe_missing(metrics[place], &runs, is_log).into());
     }
     let drawing = draw_svg(&panels, is_log);
-    fs::write(output, drawing).map_err(|error| {
+    write_whole(output, &drawing).map_err(|error| {
         Failure::new(format!("-o: cannot write {}: {error}", output.display()), &error)
     })?;
     let steps: usize = runs.iter().map(|(_, steps)| steps.len()).sum();
@@ -106,6 +107,19 @@ pub fn run_command(matches: &ArgMatches) -> Result<(String, bool), Failure> {
         counted(runs.len(), "run")
     );
     Ok((text, true))
+}
+
+/// Writes a file under a temporary name first, so that a full disk leaves an earlier one as it is.
+fn write_whole(output: &Path, text: &str) -> io::Result<()> {
+    if output.metadata().is_ok_and(|data| !data.is_file()) {
+        return fs::write(output, text);
+    }
+    let mut partial = output.as_os_str().to_owned();
+    partial.push(".partial");
+    let partial = Path::new(&partial);
+    fs::write(partial, text).and_then(|()| fs::rename(partial, output)).inspect_err(|_| {
+        let _ = fs::remove_file(partial);
+    })
 }
 
 /// Returns the panel with the curves of `drawn` metrics, those of validation as points.
