@@ -132,8 +132,8 @@ fn memory_is_constant_over_steps() {
     assert_constant::<Llama>(600, &format!("{pipeline} --ema 0.9"));
     let save = format!("--save {} --save-every 50 --keep 2 --save-async", file("run"));
     assert_constant::<Llama>(600, &format!("--mesh cp=2,fsdp=2 --recompute full {save}"));
-    // So many steps that the routers have settled: rows of other numbers are blocks of other sizes. Its text is not that
-    // of the book, whose next edit would be another one.
+    // So many steps that the routers have settled: rows of other numbers are blocks of other sizes. The text is not the
+    // book's, which changes.
     let text: String = (0..4000).map(|n| format!("{n} times {n} is {}\n", n * n)).collect();
     std::fs::write(file("text.txt"), text).unwrap();
     let flags = format!("--mesh ep=2,dp=2 --micro-batches 2 --data {}", file("text.txt"));

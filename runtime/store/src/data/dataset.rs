@@ -11,8 +11,8 @@ use super::{
     SourceRecord, TokenFile,
 };
 
-/// Blocks of 65,536 ids that are hashed to recognize data of several files: all of 134 million ids, and blocks of more at
-/// equal distances.
+/// Blocks of 65,536 ids that are hashed to recognize data of several files: all of 134 million ids, and blocks at equal
+/// distances of more.
 const HASHED_BLOCKS: usize = 2048;
 
 /// Tokens and their order in training.

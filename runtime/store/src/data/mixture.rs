@@ -63,8 +63,8 @@ impl Mixture {
         if let Some(unused) = counts.iter().position(|count| *count == 0) {
             let (name, weight) = sources[unused];
             return Err(DataError::Mixture(format!(
-                "the weight {weight} of {name} is less than 1 row in {BLOCK_ROWS} of all weights; give it a larger one, \
-                 or leave it out"
+                "the weight {weight} of {name} is less than 1 row in {BLOCK_ROWS} of all weights; give it a larger \
+                 one, or leave it out"
             )));
         }
         Ok(Mixture { counts, seed, last: Mutex::new(None) })
