@@ -176,7 +176,10 @@ fn earlier_events_are_kept() {
         &resumed,
         "warning: --tensorboard: tb has records that are none of this run (a record of tb/events",
     );
-    assert_contains(&resumed, "is of step 5, and --steps is 4); a copy of them is in tb/earlier.2");
+    assert_contains(
+        &resumed,
+        "is of step 5, and the run ends at step 4); a copy of them is in tb/earlier.2",
+    );
     assert_eq!(Events::read(&workspace, "tb/earlier.2").steps.len(), 5);
     let steps = |events: &Events| events.steps.iter().map(|step| step.0).collect::<Vec<_>>();
     assert_eq!(steps(&Events::read(&workspace, "tb")), [1, 2, 3, 4]);
