@@ -11,6 +11,7 @@ mod dtype;
 mod expr;
 #[doc(hidden)]
 pub mod math;
+mod observed;
 pub mod ops;
 mod out_of_memory;
 mod reduce_op;
@@ -30,6 +31,7 @@ pub use device::{
 pub use dry_run::DryRunBackend;
 pub use dtype::{DType, Element};
 pub use expr::{DropoutMask, Expr, Node};
+pub use observed::{Kernel, KernelObserver, KernelOp};
 pub use ops::{
     AdamGroup, AdamStep, AttentionOps, AttentionShape, Backend, Band, BlockCopy, BlockIndex,
     CopyOps, CudaKernel, DistanceBias, ElementwiseOps, EmbeddingOps, Gemm, GemmEpilogue, KernelArg,

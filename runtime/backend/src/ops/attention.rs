@@ -97,8 +97,21 @@ impl Band {
 
     /// Returns the number of visible query-key pairs of `queries` queries and `keys` keys.
     pub fn pairs(&self, queries: usize, keys: usize) -> u64 {
-        (0..queries).map(|query| self.visible(query, keys).len() as u64).sum()
+        let ends = |bound: isize| sum_of_clamped(self.offset + bound, queries, keys);
+        let end = self.after.map_or((queries * keys) as u64, |after| ends(after as isize + 1));
+        let start = self.before.map_or(0, |before| ends(-(before as isize)));
+        end.saturating_sub(start)
     }
+}
+
+/// Returns the sum of `first + query`, clamped to `0..=keys`, over all queries.
+fn sum_of_clamped(first: isize, queries: usize, keys: usize) -> u64 {
+    // Queries before the first positive sum, and before the first one that is clamped to `keys`.
+    let before = |bound: isize| (bound - first).clamp(0, queries as isize) as u64;
+    let [rising, full] = [before(1), before(keys as isize + 1).max(before(1))];
+    let first_term = (first + rising as isize).max(0) as u64;
+    let count = full - rising;
+    count * first_term + count * count.saturating_sub(1) / 2 + (queries as u64 - full) * keys as u64
 }
 
 /// Sizes of scaled dot-product attention with grouped key/value heads.
@@ -157,6 +170,14 @@ impl AttentionShape {
             soft_cap: None,
             band,
         }
+    }
+
+    /// Returns the floating-point operations of matmuls over the elements of a head of keys, and of values, for each
+    /// visible pair: two per multiply-add. Pairs that key ranges mask count too.
+    pub fn flops(&self, [of_keys, of_values]: [usize; 2]) -> u64 {
+        let elements = (of_keys * self.head_dim + of_values * self.value_dim) as u64;
+        let pairs = self.band.pairs(self.queries.len, self.keys.len);
+        2 * elements * (self.batch * self.heads) as u64 * pairs
     }
 
     /// Returns the key/value head that a query head reads.
@@ -265,4 +286,27 @@ pub struct MergeAttentionArgs<'a> {
     pub sum: ViewMut<'a>,
     /// Log-sum-exp over all keys so far, updated.
     pub sum_lse: ViewMut<'a>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Compared with the sum over queries.
+    #[test]
+    fn pairs_of_bands() {
+        let bounds = [None, Some(0), Some(1), Some(3), Some(20)];
+        for (queries, keys) in [(0, 4), (4, 0), (1, 1), (5, 5), (7, 3), (3, 9)] {
+            for offset in -12..12 {
+                for before in bounds {
+                    for after in bounds {
+                        let band = Band { offset, before, after };
+                        let each = (0..queries).map(|query| band.visible(query, keys).len() as u64);
+                        let pairs = band.pairs(queries, keys);
+                        assert_eq!(pairs, each.sum::<u64>(), "{band:?} {queries} {keys}");
+                    }
+                }
+            }
+        }
+    }
 }

@@ -17,7 +17,7 @@ thread_local! {
 }
 
 /// The part of a training step that a thread computes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Pass {
     /// The forward pass, and everything else.
     Forward,

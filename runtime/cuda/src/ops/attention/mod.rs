@@ -14,7 +14,6 @@
 
 mod auxiliary;
 mod check;
-mod flops;
 mod fused;
 mod plain;
 mod report;
@@ -29,7 +28,6 @@ use meshwright_backend::ops::attention::{
 use meshwright_backend::{AttentionOps, AttentionShape, Backend, DType, View};
 
 use auxiliary::AttentionScratch;
-use flops::Products;
 use sizes::ExtraArguments;
 
 impl AttentionOps for CudaBackend {
@@ -103,7 +101,7 @@ fn attention(gpu: &GpuContext, s: &AttentionShape, args: AttentionArgs) -> u64 {
             None => plain::forward(gpu, s, extras, &operands),
         }
     }
-    flops::attention_flops(s, Products { of_keys: 1, of_values: 1 })
+    s.flops([1, 1])
 }
 
 /// Launches the backward pass and returns its floating-point operations.
@@ -123,7 +121,7 @@ fn attention_backward(gpu: &GpuContext, s: &AttentionShape, args: AttentionBackw
     } else {
         let operands = Operands { q, k, v, out, lse };
         match fused::backward(gpu, s, options, &operands, dout, &gradients) {
-            Ok(()) => return flops::attention_flops(s, Products { of_keys: 3, of_values: 2 }),
+            Ok(()) => return s.flops([3, 2]),
             Err(refusal) => refusal,
         }
     };
@@ -134,11 +132,11 @@ fn attention_backward(gpu: &GpuContext, s: &AttentionShape, args: AttentionBackw
     if let (Some(sinks), Some(dsinks)) = (sinks, dsinks) {
         auxiliary::sink_gradients(gpu, s, sinks, dsinks, &given);
     }
-    let mut products = Products { of_keys: 4, of_values: 3 };
+    let [mut of_keys, mut of_values] = [4, 3];
     if let (Some(bias), Some(dbias)) = (bias, dbias) {
         let distances = bias.distances;
         auxiliary::bias_gradients(gpu, s, extras, &given, scratch.partials, dbias, distances);
-        products = Products { of_keys: products.of_keys + 1, of_values: products.of_values + 1 };
+        (of_keys, of_values) = (of_keys + 1, of_values + 1);
     }
     let variant = Variant {
         ranges: scratch.bounds.is_some(),
@@ -162,12 +160,12 @@ fn attention_backward(gpu: &GpuContext, s: &AttentionShape, args: AttentionBackw
     match kernels {
         Some(kernels) => {
             // If keys and values have a kernel each, both compute the scores.
-            products.of_keys += u64::from(!kernels.both_gradients());
+            of_keys += usize::from(!kernels.both_gradients());
             kernels.run_passes(gpu, s, extras, &given, gradients);
         }
         None => plain::backward(gpu, s, extras, &given, gradients),
     }
-    flops::attention_flops(s, products)
+    s.flops([of_keys, of_values])
 }
 
 /// Inputs and results of the forward pass.

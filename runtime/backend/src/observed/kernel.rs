@@ -1,0 +1,133 @@
+//! Kernels as values: operation, dims, floating-point operations and bytes.
+
+use std::fmt;
+
+use crate::DType;
+
+/// A launched kernel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Kernel {
+    /// The operation.
+    pub op: KernelOp,
+    /// `[m, n, k, epilogues]` of a matmul, `[queries, keys, heads of all samples, head_dim]` of attention, `[rows, cols,
+    /// 0, 0]` of operations on rows; else the number of elements in the first one.
+    pub dims: [u32; 4],
+    /// Dtype of the operand that the operation is about: the first operand of a matmul, queries, the input of others.
+    pub dtype: DType,
+    /// Floating-point operations of matmuls and attention, two per multiply-add; 0 of other kernels.
+    pub flops: u64,
+    /// Bytes that the operation has to read: each operand once, and results that it adds to.
+    pub read: u64,
+    /// Bytes that the operation has to write.
+    pub written: u64,
+}
+
+/// An observer of the kernels of a rank, on the thread of the rank.
+pub trait KernelObserver: Send + Sync {
+    /// Observes a kernel before its launch.
+    fn kernel_launched(&self, kernel: &Kernel);
+}
+
+macro_rules! kernel_ops {
+    ($($variant:ident => $name:literal,)+) => {
+        /// The operation of a [`Kernel`]: a method of a [`Backend`](crate::Backend), or of a
+        /// [`Device`](crate::Device).
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[allow(missing_docs)]
+        pub enum KernelOp {
+            $($variant,)+
+        }
+
+        impl KernelOp {
+            /// All operations.
+            pub const ALL: &[KernelOp] = &[$(KernelOp::$variant,)+];
+
+            /// Returns the name of the method.
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(KernelOp::$variant => $name,)+
+                }
+            }
+        }
+    };
+}
+
+kernel_ops! {
+    Gemm => "gemm",
+    GroupedGemm => "grouped_gemm",
+    Attention => "attention",
+    AttentionBackward => "attention_backward",
+    MergeAttention => "merge_attention",
+    Map => "map",
+    MapBackward => "map_backward",
+    CopyBlocks => "copy_blocks",
+    Cast => "cast",
+    AddAssign => "add_assign",
+    Lerp => "lerp",
+    Fill => "fill",
+    Scale => "scale",
+    SumDim => "sum_dim",
+    BroadcastDim => "broadcast_dim",
+    SumSquares => "sum_squares",
+    RmsNorm => "rms_norm",
+    RmsNormBackward => "rms_norm_backward",
+    LayerNorm => "layer_norm",
+    LayerNormBackward => "layer_norm_backward",
+    Rope => "rope",
+    Embedding => "embedding",
+    EmbeddingBackward => "embedding_backward",
+    Softmax => "softmax",
+    SoftmaxBackward => "softmax_backward",
+    RowMax => "row_max",
+    ExpSum => "exp_sum",
+    MaxExpSum => "max_exp_sum",
+    CrossEntropyLoss => "cross_entropy_loss",
+    CrossEntropyGrad => "cross_entropy_grad",
+    CrossEntropy => "cross_entropy",
+    Adamw => "adamw",
+    Sgd => "sgd",
+    ApplyUpdate => "apply_update",
+    FillNormal => "fill_normal",
+    TopK => "top_k",
+    GroupByExpert => "group_by_expert",
+    DispatchTokens => "dispatch_tokens",
+    CombineTokens => "combine_tokens",
+    CombineWeightGrad => "combine_weight_grad",
+    RouterWeights => "router_weights",
+    RouterWeightsBackward => "router_weights_backward",
+    RouterAuxiliaryLoss => "router_auxiliary_loss",
+    RouterAuxiliaryLossBackward => "router_auxiliary_loss_backward",
+    CudaKernel => "cuda_kernel",
+    Zero => "zero",
+    Copy => "copy",
+    Combine => "combine",
+    CopyOut => "copy_out",
+    CopyIn => "copy_in",
+    Upload => "upload",
+    Download => "download",
+}
+
+impl KernelOp {
+    /// Returns true for matmuls.
+    pub const fn is_matmul(self) -> bool {
+        matches!(self, KernelOp::Gemm | KernelOp::GroupedGemm)
+    }
+
+    /// Returns true for attention and its backward.
+    pub const fn is_attention(self) -> bool {
+        matches!(self, KernelOp::Attention | KernelOp::AttentionBackward)
+    }
+}
+
+impl fmt::Display for KernelOp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl Kernel {
+    /// Returns all bytes that the operation has to move.
+    pub fn bytes(&self) -> u64 {
+        self.read + self.written
+    }
+}

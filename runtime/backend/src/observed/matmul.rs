@@ -1,0 +1,62 @@
+//! Matmuls.
+
+use crate::{Gemm, GemmEpilogue, MatmulOps, View, ViewMut};
+
+use super::backend::dim;
+use super::bytes::OperandBytes;
+use super::{Kernel, KernelOp, ObservedBackend};
+
+impl MatmulOps for ObservedBackend {
+    fn gemm(&self, g: &Gemm, a: View, b: View, c: ViewMut) {
+        self.report(kernel(KernelOp::Gemm, g, (a, b, &c)));
+        self.backend.gemm(g, a, b, c);
+    }
+
+    fn grouped_gemm(&self, g: &Gemm, a: View, b: View, c: ViewMut) {
+        self.report(kernel(KernelOp::GroupedGemm, g, (a, b, &c)));
+        self.backend.grouped_gemm(g, a, b, c);
+    }
+
+    fn has_epilogues(&self) -> bool {
+        self.backend.has_epilogues()
+    }
+
+    fn gemm_with_epilogue(
+        &self,
+        g: &Gemm,
+        a: View,
+        b: View,
+        epilogue: GemmEpilogue<'_>,
+        c: ViewMut,
+    ) -> bool {
+        let mut kernel = kernel(KernelOp::Gemm, g, (a, b, &c));
+        match &epilogue {
+            GemmEpilogue::Bias(bias) => {
+                kernel.dims[3] = 1;
+                kernel.read += bias.bytes();
+            }
+            GemmEpilogue::BiasGelu { bias, pre_activation } => {
+                kernel.dims[3] = 2;
+                kernel.read += bias.bytes();
+                kernel.written += pre_activation.bytes();
+            }
+        }
+        let has_run = self.backend.gemm_with_epilogue(g, a, b, epilogue, c);
+        if has_run {
+            self.report(kernel);
+        }
+        has_run
+    }
+}
+
+fn kernel(op: KernelOp, g: &Gemm, (a, b, c): (View<'_>, View<'_>, &ViewMut<'_>)) -> Kernel {
+    let accumulated = if g.accumulate { c.bytes() } else { 0 };
+    Kernel {
+        op,
+        dims: [dim(g.m), dim(g.n), dim(g.k), 0],
+        dtype: a.dtype(),
+        flops: 2 * g.m as u64 * g.n as u64 * g.k as u64,
+        read: a.bytes() + b.bytes() + accumulated,
+        written: c.bytes(),
+    }
+}

@@ -1,0 +1,16 @@
+//! Observation of the kernels that a rank launches.
+
+mod attention;
+mod backend;
+mod bytes;
+mod device;
+mod elements;
+mod experts;
+mod kernel;
+mod loss;
+mod matmul;
+mod optim;
+mod rows;
+
+pub use backend::ObservedBackend;
+pub use kernel::{Kernel, KernelObserver, KernelOp};

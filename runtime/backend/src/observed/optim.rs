@@ -1,0 +1,31 @@
+//! Optimizers.
+
+use crate::ops::optim::{AdamwArgs, SgdArgs};
+use crate::{AdamGroup, AdamStep, OptimizerOps, SgdStep, UpdateExpr, UpdateOperands};
+
+use super::bytes::{OperandBytes, bytes_of};
+use super::{KernelOp, ObservedBackend};
+
+impl OptimizerOps for ObservedBackend {
+    fn adamw(&self, step: &AdamStep, groups: &[AdamGroup], args: AdamwArgs) {
+        let state = bytes_of(&[&args.p, &args.m, &args.v]);
+        let bytes = [state + args.g.bytes(), state + args.copy.bytes()];
+        self.report_pass(KernelOp::Adamw, [args.g.len(), 0], args.g.dtype(), bytes);
+        self.backend.adamw(step, groups, args);
+    }
+
+    fn sgd(&self, step: &SgdStep, args: SgdArgs) {
+        let state = bytes_of(&[&args.p, &args.momentum]);
+        let bytes = [state + args.g.bytes(), state + args.copy.bytes()];
+        self.report_pass(KernelOp::Sgd, [args.g.len(), 0], args.g.dtype(), bytes);
+        self.backend.sgd(step, args);
+    }
+
+    fn apply_update(&self, expr: &UpdateExpr, operands: UpdateOperands<'_>) {
+        let state = operands.param.bytes() + operands.states.bytes();
+        let gradient = operands.gradient;
+        let bytes = [state + gradient.bytes(), state + operands.copy.bytes()];
+        self.report_pass(KernelOp::ApplyUpdate, [gradient.len(), 0], gradient.dtype(), bytes);
+        self.backend.apply_update(expr, operands);
+    }
+}

@@ -1,0 +1,153 @@
+//! Events of a step, in the order in which the host issues them.
+
+use std::sync::Arc;
+
+use meshwright_backend::{Category, Kernel};
+use meshwright_comm::{CommOp, MessageId};
+use meshwright_core::__internal::Pass;
+use meshwright_mesh::AxisSet;
+
+/// An event of a step, and what the rank was computing.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Event {
+    /// Index into [`StepLog::contexts`](super::StepLog::contexts).
+    pub context: ContextId,
+    /// The event.
+    pub kind: EventKind,
+}
+
+/// Index of a [`Context`] in its log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct ContextId(pub u32);
+
+/// What a rank does, or what its memory does.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum EventKind {
+    /// A kernel on the compute stream, or a copy on the stream of transfers.
+    Kernel(Kernel),
+    /// A collective or message that is issued. The rank waits for it immediately unless it is asynchronous.
+    Call(CommCall),
+    /// A wait for an asynchronous call.
+    Await {
+        /// The [number](CommCall::number) of the call.
+        number: u32,
+        /// True for a call of the step before. It is the call of that number at the end of this step too, as steady
+        /// steps are alike.
+        of_previous_step: bool,
+    },
+    /// A buffer is allocated.
+    Alloc {
+        /// Bytes of the buffer.
+        bytes: u64,
+        /// Its purpose.
+        category: Category,
+    },
+    /// A buffer is freed.
+    Free {
+        /// Bytes of the buffer.
+        bytes: u64,
+        /// Its purpose.
+        category: Category,
+    },
+}
+
+/// A collective or message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CommCall {
+    /// Index among the calls of the step, from 0.
+    pub number: u32,
+    /// The operation.
+    pub op: CallKind,
+    /// Axes of the process group.
+    pub axes: AxisSet,
+    /// Ranks of the process group.
+    pub group: u32,
+    /// Payload bytes that this rank sends; of a receive, those that it receives.
+    pub bytes: u64,
+    /// True if the rank waits for it later, at an [`EventKind::Await`].
+    pub is_asynchronous: bool,
+    /// Identity of a message between pipeline stages.
+    pub message: Option<MessageId>,
+}
+
+/// The operation of a [`CommCall`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[allow(missing_docs)]
+pub enum CallKind {
+    AllReduce,
+    AllGather,
+    ReduceScatter,
+    AllToAll,
+    Broadcast,
+    Reduce,
+    Scatter,
+    Gather,
+    Barrier,
+    Send,
+    Recv,
+}
+
+impl CallKind {
+    /// Returns the kind of an operation.
+    pub fn of(op: &CommOp) -> CallKind {
+        match op {
+            CommOp::AllReduce { .. } => CallKind::AllReduce,
+            CommOp::AllGather { .. } => CallKind::AllGather,
+            CommOp::ReduceScatter { .. } => CallKind::ReduceScatter,
+            CommOp::AllToAll { .. } => CallKind::AllToAll,
+            CommOp::Broadcast { .. } => CallKind::Broadcast,
+            CommOp::Reduce { .. } => CallKind::Reduce,
+            CommOp::Scatter { .. } => CallKind::Scatter,
+            CommOp::Gather { .. } => CallKind::Gather,
+            CommOp::Barrier => CallKind::Barrier,
+            CommOp::Send { .. } => CallKind::Send,
+            CommOp::Recv { .. } => CallKind::Recv,
+        }
+    }
+
+    /// Returns the name, as in `--explain`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            CallKind::AllReduce => "all_reduce",
+            CallKind::AllGather => "all_gather",
+            CallKind::ReduceScatter => "reduce_scatter",
+            CallKind::AllToAll => "all_to_all",
+            CallKind::Broadcast => "broadcast",
+            CallKind::Reduce => "reduce",
+            CallKind::Scatter => "scatter",
+            CallKind::Gather => "gather",
+            CallKind::Barrier => "barrier",
+            CallKind::Send => "send",
+            CallKind::Recv => "recv",
+        }
+    }
+
+    /// Returns true for messages between two ranks.
+    pub const fn is_message(self) -> bool {
+        matches!(self, CallKind::Send | CallKind::Recv)
+    }
+}
+
+/// The part of a step that a rank computes.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Context {
+    /// The pass.
+    pub pass: Pass,
+    /// The action of the pipeline schedule; `None` without a pipeline, and before and after its actions.
+    pub action: Option<Action>,
+    /// Path of the layer, such as `blocks.3` or `head`; empty outside of layers.
+    pub layer: Arc<str>,
+    /// The innermost forward function, such as `Mlp::forward`; empty outside of functions.
+    pub function: &'static str,
+}
+
+/// A computation of a pipeline schedule.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Action {
+    /// `F`, `B`, `I` (input part of backward) or `W` (weight part), as in drawn schedules.
+    pub work: char,
+    /// The stage.
+    pub stage: usize,
+    /// The micro-batch.
+    pub micro_batch: usize,
+}
