@@ -50,4 +50,5 @@ pub use view::{View, ViewMut};
 pub mod __internal {
     pub use crate::block::DRY_RUN_BLOCK;
     pub use crate::bytes::Bytes;
+    pub use crate::observed::ObservedBackend;
 }

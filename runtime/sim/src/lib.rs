@@ -6,6 +6,4 @@
 pub mod cluster;
 mod record;
 
-pub use record::{
-    Action, CallKind, CommCall, Context, ContextId, Event, EventKind, StepLog,
-};
+pub use record::{Action, CallKind, CommCall, Context, ContextId, Event, EventKind, StepLog};

@@ -10,7 +10,7 @@ use super::{KernelOp, ObservedBackend};
 
 impl ElementwiseOps for ObservedBackend {
     fn map(&self, expr: &Expr, leaves: &[View], out: ViewMut) {
-        let bytes = [leaves.bytes(), out.bytes()];
+        let bytes = [leaves.moved(), out.moved()];
         self.report_pass(KernelOp::Map, [out.len(), 0], out.dtype(), bytes);
         self.backend.map(expr, leaves, out);
     }
@@ -23,7 +23,7 @@ impl ElementwiseOps for ObservedBackend {
         leaf_grads: &mut [Option<LeafGrad>],
     ) {
         let added: u64 = leaf_grads.iter().map(|grad| accumulated(grad.as_ref())).sum();
-        let bytes = [leaves.bytes() + grad.bytes() + added, leaf_grads.bytes()];
+        let bytes = [leaves.moved() + grad.moved() + added, leaf_grads.moved()];
         self.report_pass(KernelOp::MapBackward, [grad.len(), 0], grad.dtype(), bytes);
         self.backend.map_backward(expr, leaves, grad, leaf_grads);
     }
@@ -38,30 +38,30 @@ impl CopyOps for ObservedBackend {
     }
 
     fn cast(&self, src: View, dst: ViewMut) {
-        let bytes = [src.bytes(), dst.bytes()];
+        let bytes = [src.moved(), dst.moved()];
         self.report_pass(KernelOp::Cast, [src.len(), 0], src.dtype(), bytes);
         self.backend.cast(src, dst);
     }
 
     fn add_assign(&self, dst: ViewMut, src: View) {
-        let bytes = [src.bytes() + dst.bytes(), dst.bytes()];
+        let bytes = [src.moved() + dst.moved(), dst.moved()];
         self.report_pass(KernelOp::AddAssign, [src.len(), 0], src.dtype(), bytes);
         self.backend.add_assign(dst, src);
     }
 
     fn lerp(&self, dst: ViewMut, src: View, weight: f32) {
-        let bytes = [src.bytes() + dst.bytes(), dst.bytes()];
+        let bytes = [src.moved() + dst.moved(), dst.moved()];
         self.report_pass(KernelOp::Lerp, [src.len(), 0], src.dtype(), bytes);
         self.backend.lerp(dst, src, weight);
     }
 
     fn fill(&self, dst: ViewMut, value: f32) {
-        self.report_pass(KernelOp::Fill, [dst.len(), 0], dst.dtype(), [0, dst.bytes()]);
+        self.report_pass(KernelOp::Fill, [dst.len(), 0], dst.dtype(), [0, dst.moved()]);
         self.backend.fill(dst, value);
     }
 
     fn scale(&self, dst: ViewMut, factor: f32) {
-        self.report_pass(KernelOp::Scale, [dst.len(), 0], dst.dtype(), [dst.bytes(); 2]);
+        self.report_pass(KernelOp::Scale, [dst.len(), 0], dst.dtype(), [dst.moved(); 2]);
         self.backend.scale(dst, factor);
     }
 }
@@ -69,24 +69,24 @@ impl CopyOps for ObservedBackend {
 impl ReductionOps for ObservedBackend {
     fn sum_dim(&self, dim: MiddleDim, x: View, y: ViewMut, scale: f32) {
         let sizes = [dim.outer * dim.len, dim.inner];
-        self.report_pass(KernelOp::SumDim, sizes, x.dtype(), [x.bytes(), y.bytes()]);
+        self.report_pass(KernelOp::SumDim, sizes, x.dtype(), [x.moved(), y.moved()]);
         self.backend.sum_dim(dim, x, y, scale);
     }
 
     fn broadcast_dim(&self, dim: MiddleDim, dy: View, dx: ViewMut, scale: f32) {
         let sizes = [dim.outer * dim.len, dim.inner];
-        self.report_pass(KernelOp::BroadcastDim, sizes, dy.dtype(), [dy.bytes(), dx.bytes()]);
+        self.report_pass(KernelOp::BroadcastDim, sizes, dy.dtype(), [dy.moved(), dx.moved()]);
         self.backend.broadcast_dim(dim, dy, dx, scale);
     }
 
     fn sum_squares(&self, x: View) -> f64 {
-        self.report_pass(KernelOp::SumSquares, [x.len(), 0], x.dtype(), [x.bytes(), 0]);
+        self.report_pass(KernelOp::SumSquares, [x.len(), 0], x.dtype(), [x.moved(), 0]);
         self.backend.sum_squares(x)
     }
 
     fn sum_squares_of(&self, parts: &[View]) -> f64 {
         for part in parts {
-            let bytes = [part.bytes(), 0];
+            let bytes = [part.moved(), 0];
             self.report_pass(KernelOp::SumSquares, [part.len(), 0], part.dtype(), bytes);
         }
         self.backend.sum_squares_of(parts)
@@ -95,7 +95,7 @@ impl ReductionOps for ObservedBackend {
 
 impl RandomOps for ObservedBackend {
     fn fill_normal(&self, key: u64, std: f32, index: &BlockIndex, out: ViewMut) {
-        self.report_pass(KernelOp::FillNormal, [out.len(), 0], out.dtype(), [0, out.bytes()]);
+        self.report_pass(KernelOp::FillNormal, [out.len(), 0], out.dtype(), [0, out.moved()]);
         self.backend.fill_normal(key, std, index, out);
     }
 }

@@ -10,7 +10,7 @@ use super::{KernelOp, ObservedBackend};
 
 impl LossOps for ObservedBackend {
     fn row_max(&self, cols: usize, x: View, max: ViewMut) {
-        let bytes = [x.bytes(), max.bytes()];
+        let bytes = [x.moved(), max.moved()];
         self.report_pass(KernelOp::RowMax, [max.len(), cols], x.dtype(), bytes);
         self.backend.row_max(cols, x, max);
     }
@@ -34,13 +34,13 @@ impl LossOps for ObservedBackend {
     fn cross_entropy_loss(&self, args: CrossEntropyLossArgs) {
         let read = bytes_of(&[&args.max, &args.sum_exp, &args.target_logit, &args.targets]);
         let (dims, dtype) = ([args.targets.len(), 0], args.max.dtype());
-        self.report_pass(KernelOp::CrossEntropyLoss, dims, dtype, [read, args.sum.bytes()]);
+        self.report_pass(KernelOp::CrossEntropyLoss, dims, dtype, [read, args.sum.moved()]);
         self.backend.cross_entropy_loss(args);
     }
 
     fn cross_entropy_grad(&self, args: CrossEntropyGradArgs) {
         let read = bytes_of(&[&args.logits, &args.max, &args.sum_exp, &args.targets]);
-        let bytes = [read + args.row_scale.bytes(), args.logits.bytes()];
+        let bytes = [read + args.row_scale.moved(), args.logits.moved()];
         let dims = [args.targets.len(), args.cols];
         self.report_pass(KernelOp::CrossEntropyGrad, dims, args.logits.dtype(), bytes);
         self.backend.cross_entropy_grad(args);
@@ -50,7 +50,7 @@ impl LossOps for ObservedBackend {
     fn cross_entropy(&self, args: CrossEntropyArgs) {
         let read = bytes_of(&[&args.logits, &args.targets, &args.row_scale]);
         let statistics = bytes_of(&[&args.max, &args.sum_exp, &args.target_logit]);
-        let bytes = [read, args.logits.bytes() + statistics];
+        let bytes = [read, args.logits.moved() + statistics];
         let dims = [args.targets.len(), args.cols];
         self.report_pass(KernelOp::CrossEntropy, dims, args.logits.dtype(), bytes);
         self.backend.cross_entropy(args);

@@ -33,12 +33,12 @@ impl MatmulOps for ObservedBackend {
         match &epilogue {
             GemmEpilogue::Bias(bias) => {
                 kernel.dims[3] = 1;
-                kernel.read += bias.bytes();
+                kernel.read += bias.moved();
             }
             GemmEpilogue::BiasGelu { bias, pre_activation } => {
                 kernel.dims[3] = 2;
-                kernel.read += bias.bytes();
-                kernel.written += pre_activation.bytes();
+                kernel.read += bias.moved();
+                kernel.written += pre_activation.moved();
             }
         }
         let has_run = self.backend.gemm_with_epilogue(g, a, b, epilogue, c);
@@ -50,13 +50,13 @@ impl MatmulOps for ObservedBackend {
 }
 
 fn kernel(op: KernelOp, g: &Gemm, (a, b, c): (View<'_>, View<'_>, &ViewMut<'_>)) -> Kernel {
-    let accumulated = if g.accumulate { c.bytes() } else { 0 };
+    let accumulated = if g.accumulate { c.moved() } else { 0 };
     Kernel {
         op,
         dims: [dim(g.m), dim(g.n), dim(g.k), 0],
         dtype: a.dtype(),
         flops: 2 * g.m as u64 * g.n as u64 * g.k as u64,
-        read: a.bytes() + b.bytes() + accumulated,
-        written: c.bytes(),
+        read: a.moved() + b.moved() + accumulated,
+        written: c.moved(),
     }
 }

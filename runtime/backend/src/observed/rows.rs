@@ -51,14 +51,14 @@ impl RopeOps for ObservedBackend {
     fn rope(&self, shape: &RopeShape, args: RopeArgs) {
         let read = bytes_of(&[&args.x, &args.cos, &args.sin]);
         let dims = rows_of(args.x, shape.head_dim);
-        self.report_pass(KernelOp::Rope, dims, args.x.dtype(), [read, args.y.bytes()]);
+        self.report_pass(KernelOp::Rope, dims, args.x.dtype(), [read, args.y.moved()]);
         self.backend.rope(shape, args);
     }
 }
 
 impl EmbeddingOps for ObservedBackend {
     fn embedding(&self, tokens: View, table: View, first_row: usize, out: ViewMut) {
-        let bytes = [tokens.bytes() + out.bytes(), out.bytes()];
+        let bytes = [tokens.moved() + out.moved(), out.moved()];
         let dims = [tokens.len(), out.len().checked_div(tokens.len()).unwrap_or(0)];
         self.report_pass(KernelOp::Embedding, dims, out.dtype(), bytes);
         self.backend.embedding(tokens, table, first_row, out);
@@ -73,7 +73,7 @@ impl EmbeddingOps for ObservedBackend {
         dtable: ViewMut,
     ) {
         let rows = (dout.len() * DType::F32.bytes()) as u64;
-        let bytes = [tokens.bytes() + dout.bytes() + rows, rows];
+        let bytes = [tokens.moved() + dout.moved() + rows, rows];
         let dims = [tokens.len(), dout.len().checked_div(tokens.len()).unwrap_or(0)];
         self.report_pass(KernelOp::EmbeddingBackward, dims, dout.dtype(), bytes);
         self.backend.embedding_backward(tokens, padding, first_row, dout, dtable);
@@ -82,13 +82,13 @@ impl EmbeddingOps for ObservedBackend {
 
 impl SoftmaxOps for ObservedBackend {
     fn softmax(&self, cols: usize, x: View, y: ViewMut) {
-        let bytes = [x.bytes(), y.bytes()];
+        let bytes = [x.moved(), y.moved()];
         self.report_pass(KernelOp::Softmax, rows_of(x, cols), x.dtype(), bytes);
         self.backend.softmax(cols, x, y);
     }
 
     fn softmax_backward(&self, cols: usize, y: View, dy: View, dx: ViewMut) {
-        let bytes = [y.bytes() + dy.bytes(), dx.bytes()];
+        let bytes = [y.moved() + dy.moved(), dx.moved()];
         self.report_pass(KernelOp::SoftmaxBackward, rows_of(y, cols), y.dtype(), bytes);
         self.backend.softmax_backward(cols, y, dy, dx);
     }
@@ -101,12 +101,12 @@ fn rows_of(x: View<'_>, cols: usize) -> [usize; 2] {
 
 /// Returns the bytes that a residual is read and written with.
 fn residual_bytes(residual: Option<&ResidualSum<'_>>) -> [u64; 2] {
-    residual.map_or([0; 2], |residual| [residual.term.bytes(), residual.sum.bytes()])
+    residual.map_or([0; 2], |residual| [residual.term.moved(), residual.sum.moved()])
 }
 
 /// Returns the bytes that a backward reads, `operands` of them for its operands, and writes.
 fn gradient_bytes(operands: u64, gradients: [Option<&LeafGrad<'_>>; 3]) -> [u64; 2] {
     let read: u64 = gradients.iter().map(|gradient| accumulated(*gradient)).sum();
-    let written: u64 = gradients.iter().flatten().map(|gradient| gradient.bytes()).sum();
+    let written: u64 = gradients.iter().flatten().map(|gradient| gradient.moved()).sum();
     [operands + read, written]
 }
