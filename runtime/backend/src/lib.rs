@@ -20,7 +20,7 @@ pub mod unary_function;
 mod update_expr;
 mod view;
 
-pub use allocator::{Buffer, CachingAllocator};
+pub use allocator::{AllocationObserver, Buffer, CachingAllocator};
 use bytes::Bytes;
 pub use category::Category;
 pub use cuda_graph::{CapturedGraph, GraphBuffer, GraphPool};

@@ -10,7 +10,11 @@ use super::in_use::InUse;
 use super::sync::{DeadlockDetector, Monitor};
 
 /// Outcome of a call that was issued to an engine: the destination buffer of an asynchronous call, or an error.
-pub struct Completion(CompletionState);
+pub struct Completion {
+    state: CompletionState,
+    /// Called when the rank takes the outcome.
+    at_wait: Option<Box<dyn FnOnce() + Send + Sync>>,
+}
 
 /// The destination buffer of a call, or an error.
 pub(super) type Outcome = Result<InUse<Option<Buffer>>, CommError>;
@@ -18,15 +22,8 @@ pub(super) type Outcome = Result<InUse<Option<Buffer>>, CommError>;
 enum CompletionState {
     /// Known, although a device may still work on the operands.
     Known(Outcome),
-    /// Known, with a function to call when the rank waits for it.
-    Observed(Box<Observed>),
     /// Reported later by the [`Promise`].
     Promised(Promised),
-}
-
-struct Observed {
-    outcome: Outcome,
-    at_wait: Box<dyn FnOnce() + Send + Sync>,
 }
 
 /// The receiving end of a [`Promise`].
@@ -46,18 +43,12 @@ impl Completion {
     /// Creates the completion of a call that is complete or has failed. `dst` is the destination buffer of an
     /// asynchronous call, if any.
     pub fn completed(outcome: Result<Option<Buffer>, CommError>) -> Completion {
-        Completion(CompletionState::Known(outcome.map(InUse::idle)))
+        CompletionState::Known(outcome.map(InUse::idle)).into()
     }
 
-    /// Calls `at_wait` when the rank waits for this outcome, if it is known.
+    /// Calls `at_wait` when the rank takes the outcome.
     pub(super) fn and_at_wait(self, at_wait: impl FnOnce() + Send + Sync + 'static) -> Completion {
-        match self.0 {
-            CompletionState::Known(outcome) => {
-                let at_wait = Box::new(at_wait);
-                Completion(CompletionState::Observed(Box::new(Observed { outcome, at_wait })))
-            }
-            state => Completion(state),
-        }
+        Completion { at_wait: Some(Box::new(at_wait)), ..self }
     }
 
     /// A call that `device` has completed at `event`. Both operands are in use until then.
@@ -68,17 +59,17 @@ impl Completion {
         event: DeviceEvent,
     ) -> Completion {
         let dst = InUse::until(dst, Some(device), Some(event));
-        Completion(CompletionState::Known(Ok(dst.holding(src))))
+        CompletionState::Known(Ok(dst.holding(src))).into()
     }
 
     /// Keeps the scratch memory of the call as long as the operands are in use.
     #[cfg(feature = "cuda")]
     pub(super) fn with_scratch(self, scratch: Option<Arc<Buffer>>) -> Completion {
-        match self.0 {
+        match self.state {
             CompletionState::Known(Ok(dst)) => {
-                Completion(CompletionState::Known(Ok(dst.holding(scratch))))
+                Completion { state: CompletionState::Known(Ok(dst.holding(scratch))), ..self }
             }
-            state => Completion(state),
+            state => Completion { state, ..self },
         }
     }
 
@@ -86,51 +77,62 @@ impl Completion {
     pub fn promised(rank: usize) -> (Promise, Completion) {
         // Never reports, as one running task is left.
         let (promise, promised) = Promise::new(rank, &Arc::new(DeadlockDetector::new(2)));
-        (promise, Completion(CompletionState::Promised(promised)))
+        (promise, promised.into())
     }
 }
 
 impl Completion {
     /// Returns true if the outcome is known.
     pub(super) fn has_outcome(&self) -> bool {
-        match &self.0 {
-            CompletionState::Known(_) | CompletionState::Observed(_) => true,
+        match &self.state {
+            CompletionState::Known(_) => true,
             CompletionState::Promised(promised) => promised.outcome.lock().is_some(),
         }
     }
 
     /// Returns the outcome if it is known.
     pub(super) fn try_into_outcome(self) -> Result<Outcome, Completion> {
-        match self.0 {
-            CompletionState::Known(outcome) => Ok(outcome),
-            CompletionState::Observed(observed) => Ok(observed.claim()),
+        let Completion { state, at_wait } = self;
+        let outcome = match state {
+            CompletionState::Known(outcome) => outcome,
             CompletionState::Promised(promised) => {
                 let outcome = promised.outcome.lock().take();
-                outcome.ok_or(Completion(CompletionState::Promised(promised)))
+                match outcome {
+                    Some(outcome) => outcome,
+                    None => {
+                        let state = CompletionState::Promised(promised);
+                        return Err(Completion { state, at_wait });
+                    }
+                }
             }
+        };
+        if let Some(at_wait) = at_wait {
+            at_wait();
         }
+        Ok(outcome)
     }
 
     /// Waits for the outcome.
     pub(super) fn wait(self) -> Outcome {
-        match self.0 {
+        if let Some(at_wait) = self.at_wait {
+            at_wait();
+        }
+        match self.state {
             CompletionState::Known(outcome) => outcome,
-            CompletionState::Observed(observed) => observed.claim(),
             CompletionState::Promised(promised) => promised.wait(),
         }
     }
 }
 
-impl Observed {
-    fn claim(self) -> Outcome {
-        (self.at_wait)();
-        self.outcome
+impl From<CompletionState> for Completion {
+    fn from(state: CompletionState) -> Completion {
+        Completion { state, at_wait: None }
     }
 }
 
 impl From<Promised> for Completion {
     fn from(promised: Promised) -> Completion {
-        Completion(CompletionState::Promised(promised))
+        CompletionState::Promised(promised).into()
     }
 }
 

@@ -10,16 +10,8 @@ use super::{Call, Completion, Engine, GroupMember, Operands, ProcessGroup, RankE
 /// reductions keep these values.
 #[derive(Clone, Default)]
 pub(super) struct DryRunEngine {
-    pub observer: Option<Arc<dyn CallObserver>>,
-}
-
-/// An observer of the calls of a dry run.
-pub trait CallObserver: Send + Sync {
-    /// Observes a call that is issued, and returns its number.
-    fn call_issued(&self, call: &Call) -> usize;
-
-    /// Observes that the rank waits for an asynchronous call.
-    fn call_awaited(&self, number: usize);
+    /// True to [group messages](ProcessGroup::groups_messages), as NCCL does.
+    pub groups_messages: bool,
 }
 
 impl Engine for DryRunEngine {
@@ -44,10 +36,11 @@ impl ProcessGroup for DryRunEngine {
             }
         }
         let (_, dst) = operands.into_buffers();
-        let completion = Completion::completed(Ok(dst));
-        let Some(observer) = &self.observer else { return completion };
-        let (number, observer) = (observer.call_issued(call), Arc::clone(observer));
-        completion.and_at_wait(move || observer.call_awaited(number))
+        Completion::completed(Ok(dst))
+    }
+
+    fn groups_messages(&self) -> bool {
+        self.groups_messages
     }
 
     fn is_dry_run(&self) -> bool {

@@ -37,6 +37,7 @@ mod local;
 mod message_id;
 #[cfg(feature = "cuda")]
 pub mod nccl;
+mod observed;
 mod operands;
 mod panics;
 mod peers;
@@ -76,6 +77,6 @@ pub use timeline::Timeline;
 /// Items for the other crates of Meshwright. Not part of the API.
 #[doc(hidden)]
 pub mod __internal {
-    pub use crate::dry_run::CallObserver;
+    pub use crate::observed::CallObserver;
     pub use crate::timeline::DeviceSpan;
 }

@@ -11,7 +11,8 @@ use meshwright_mesh::{Coordinates, MeshShape};
 
 use super::accounting::Accounting;
 use super::call::axes_name;
-use super::dry_run::{CallObserver, DryRunEngine};
+use super::dry_run::DryRunEngine;
+use super::observed::{CallObserver, ObservedEngine};
 use super::process_ranks::ProcessRanks;
 use super::{
     CommError, CommStats, CommTimes, Communicator, Engine, GroupMember, LaunchOptions, Peers, Site,
@@ -75,10 +76,17 @@ impl RankComms {
     }
 
     /// Replaces the engine of this rank by one for dry runs: every call is complete immediately, as if the other ranks
-    /// had passed the values of this one. `observer` observes all calls.
+    /// had passed the values of this one. With `groups_messages` it [groups messages](Communicator::groups_messages).
     #[doc(hidden)]
-    pub fn over_nothing(self, observer: Option<Arc<dyn CallObserver>>) -> RankComms {
-        self.over(Arc::new(DryRunEngine { observer }))
+    pub fn over_nothing(self, groups_messages: bool) -> RankComms {
+        self.over(Arc::new(DryRunEngine { groups_messages }))
+    }
+
+    /// Passes all calls of this rank to `observer` first.
+    #[doc(hidden)]
+    pub fn observed_by(self, observer: Arc<dyn CallObserver>) -> RankComms {
+        let engine = ObservedEngine::new(Arc::clone(&self.engine), observer);
+        self.over(Arc::new(engine))
     }
 
     /// Replaces the engine of this rank. The failure of the rank is still reported to the ranks of this process.

@@ -4,7 +4,10 @@ pub use crate::autograd::{
     LossFactor, MicrobatchPass, PartGradients, TokenIds, data_of_parts, parts_of,
 };
 pub use crate::context::fail;
-pub use crate::context::scope::{Pass, begin_pass, begin_span, current_pass, end_span};
+pub use crate::context::scope::{
+    Action, Location, Pass, begin_pass, begin_span, current_action, current_location, current_pass,
+    end_span, run_action,
+};
 pub use crate::fsdp::{BackwardPass, CompletedUnits, StageAction, StageActionKind};
 pub use crate::layout::sealed::Internal;
 pub use crate::nn::builder::{declare, declare_again, declare_first};

@@ -6,4 +6,6 @@
 pub mod cluster;
 mod record;
 
-pub use record::{Action, CallKind, CommCall, Context, ContextId, Event, EventKind, StepLog};
+pub use record::{
+    Action, CallKind, CallSite, CommCall, Context, ContextId, Event, EventKind, Pass, StepLog,
+};

@@ -37,7 +37,16 @@ pub struct CachingAllocator {
     state: Mutex<AllocatorState>,
 }
 
-#[derive(Debug, Default)]
+/// An observer of the buffers of an allocator.
+pub trait AllocationObserver: Send + Sync {
+    /// Observes a new buffer.
+    fn allocated(&self, bytes: usize, category: Category);
+
+    /// Observes that a buffer is freed.
+    fn freed(&self, bytes: usize, category: Category);
+}
+
+#[derive(Default)]
 struct AllocatorState {
     live: [usize; Category::ALL.len()],
     peak: [usize; Category::ALL.len()],
@@ -46,6 +55,13 @@ struct AllocatorState {
     allocated: u64,
     free: BlockPool,
     private: Option<PrivateBlocks>,
+    observer: Option<Arc<dyn AllocationObserver>>,
+}
+
+impl std::fmt::Debug for AllocatorState {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("AllocatorState").field("live", &self.live).finish_non_exhaustive()
+    }
 }
 
 impl CachingAllocator {
@@ -91,6 +107,15 @@ impl CachingAllocator {
         let offloaded =
             offloaded.map(|source| CachingAllocator::with_sources(source, None, usize::MAX));
         Arc::new(CachingAllocator { limit, source, offloaded, state: Mutex::default() })
+    }
+
+    /// Passes all buffers from now on to `observer`.
+    #[doc(hidden)]
+    pub fn observe(&self, observer: &Arc<dyn AllocationObserver>) {
+        if let Some(offloaded) = &self.offloaded {
+            offloaded.observe(observer);
+        }
+        self.lock_state().observer = Some(Arc::clone(observer));
     }
 
     /// Returns the device whose memory it allocates; `None` for the host.
@@ -168,6 +193,9 @@ impl CachingAllocator {
     fn release(&self, block: MemoryBlock, category: Category, number: u64) {
         let mut state = self.lock_state();
         state.live[category as usize] -= block.len();
+        if let Some(observer) = &state.observer {
+            observer.freed(block.len(), category);
+        }
         if matches!(self.source, MemorySource::DryRun(_)) && block.device().is_some() {
             // There is nothing to use again, and what was touched counts until it is freed.
             return;
@@ -230,6 +258,9 @@ impl AllocatorState {
         };
         self.free.free_unused();
         self.live[category as usize] += bytes;
+        if let Some(observer) = &self.observer {
+            observer.allocated(bytes, category);
+        }
         self.update_peaks(own);
         self.allocated += 1;
         Ok(block)

@@ -33,6 +33,11 @@ pub(crate) struct BoundaryId {
     pub(crate) number: u64,
 }
 
+/// Returns the field of the model that this thread computes, and the layer if it is a stack.
+pub(super) fn running_layer() -> Option<(&'static str, Option<usize>)> {
+    RUNNING.get().map(|RunningStage { element: StageElement { field, layer }, .. }| (field, layer))
+}
+
 impl StagedForwardId {
     /// Returns the identity of a forward pass that begins.
     pub(crate) fn begin() -> StagedForwardId {

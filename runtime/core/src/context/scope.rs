@@ -9,11 +9,15 @@ use meshwright_comm::__internal::DeviceSpan;
 use meshwright_comm::Timeline;
 use meshwright_comm::trace::{Arg, Lane, Name};
 
+use super::running_stage::running_layer;
+
 thread_local! {
     static OPEN: RefCell<Vec<&'static str>> = const { RefCell::new(Vec::new()) };
     static LANE: RefCell<Lane> = const { RefCell::new(Lane::disabled()) };
     static TIMELINE: RefCell<Option<Arc<Timeline>>> = const { RefCell::new(None) };
     static PASS: Cell<Pass> = const { Cell::new(Pass::Forward) };
+    static ACTION: Cell<Option<Action>> = const { Cell::new(None) };
+    static BACKWARD: Cell<Location> = const { Cell::new(Location { layer: None, function: "" }) };
 }
 
 /// The part of a training step that a thread computes.
@@ -41,6 +45,51 @@ pub fn begin_pass(pass: Pass) -> PassGuard {
 /// Returns the pass that this thread computes.
 pub fn current_pass() -> Pass {
     PASS.get()
+}
+
+/// A computation of a pipeline schedule.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Action {
+    /// `F`, `B`, `I` (input part of backward) or `W` (weight part), as in drawn schedules.
+    pub work: &'static str,
+    /// The stage.
+    pub stage: usize,
+    /// The micro-batch.
+    pub micro_batch: usize,
+}
+
+/// The layer and the forward function that a thread computes, or the backward of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Location {
+    /// Field of the model, and the layer if it is a stack; `None` outside of the fields of a model.
+    pub layer: Option<(&'static str, Option<usize>)>,
+    /// The innermost forward function, such as `Mlp::forward`; empty outside of functions.
+    pub function: &'static str,
+}
+
+/// Runs `work` as an action of a pipeline schedule.
+pub fn run_action<T>(action: Action, work: impl FnOnce() -> T) -> T {
+    let before = ACTION.replace(Some(action));
+    let result = work();
+    ACTION.set(before);
+    result
+}
+
+/// Returns the action of the pipeline schedule that this thread computes.
+pub fn current_action() -> Option<Action> {
+    ACTION.get()
+}
+
+/// Returns the layer and the function that this thread computes, or the backward of.
+pub fn current_location() -> Location {
+    let Location { layer, function } = BACKWARD.get();
+    let layer = running_layer().or(layer);
+    Location { layer, function: current_or(function) }
+}
+
+/// Sets the location whose backward this thread computes, and returns the one before.
+pub(crate) fn set_backward_location(location: Location) -> Location {
+    BACKWARD.replace(location)
 }
 
 impl Drop for PassGuard {

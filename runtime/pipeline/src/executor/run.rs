@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crate::schedule::{Action, Compute, Message, Schedule, Verified, Work};
 use meshwright_backend::{Buffer, CachingAllocator};
 use meshwright_comm::RankComms;
+use meshwright_core::__internal as scope;
 use meshwright_core::layout::{AxisId, AxisSet};
 
 use super::messages::BoundaryMessages;
@@ -33,7 +34,7 @@ pub struct PipelineExecutor {
 ///
 /// In the first ones the host may wait for the device: to load a kernel, or to allocate memory. If the device had a
 /// receive posted whose sender waits for work that this host has yet to submit, none of them could continue. Messages
-/// in rounds never wait for such work.
+/// in rounds never wait for such work. A dry run has lookahead from its first step on, as its steps stand for all.
 const STEPS_WITHOUT_LOOKAHEAD: usize = 2;
 
 impl PipelineExecutor {
@@ -144,7 +145,8 @@ impl PipelineExecutor {
         self.steps.set(step + 1);
         let warms_up = self.stage_comm.allocator.device().is_some()
             && step < STEPS_WITHOUT_LOOKAHEAD
-            && !self.is_in_rounds;
+            && !self.is_in_rounds
+            && !self.stage_comm.comm.is_dry_run();
         if warms_up { self.schedule.without_lookahead() } else { self.program() }
     }
 
@@ -160,15 +162,17 @@ impl PipelineExecutor {
             None => Vec::new(),
         };
         let Compute { work: kind, stage, micro_batch } = compute;
-        let output =
-            self.stage_comm.run_in_span(kind.letter(), (stage, micro_batch), || match kind {
-                Work::Forward => work.run_forward(stage, micro_batch, input),
-                Work::Backward => work.run_backward(stage, micro_batch, input),
-                Work::BackwardInput => work.run_backward_input(stage, micro_batch, input),
-                Work::BackwardWeight => {
-                    work.run_backward_weight(stage, micro_batch).map(|()| Vec::new())
-                }
-            })?;
+        let run = || match kind {
+            Work::Forward => work.run_forward(stage, micro_batch, input),
+            Work::Backward => work.run_backward(stage, micro_batch, input),
+            Work::BackwardInput => work.run_backward_input(stage, micro_batch, input),
+            Work::BackwardWeight => {
+                work.run_backward_weight(stage, micro_batch).map(|()| Vec::new())
+            }
+        };
+        let action = scope::Action { work: kind.letter(), stage, micro_batch };
+        let run = || scope::run_action(action, run);
+        let output = self.stage_comm.run_in_span(kind.letter(), (stage, micro_batch), run)?;
         match compute.output_message(stages) {
             Some(message) => messages.put_output(message, &parts.0[&message], output),
             None => check_no_output(compute, &output),

@@ -1,10 +1,11 @@
 //! Events of a step, in the order in which the host issues them.
 
+use std::panic::Location;
 use std::sync::Arc;
 
 use meshwright_backend::{Category, Kernel};
 use meshwright_comm::{CommOp, MessageId};
-use meshwright_core::__internal::Pass;
+use meshwright_core::__internal::{Action, Pass};
 use meshwright_mesh::AxisSet;
 
 /// An event of a step, and what the rank was computing.
@@ -68,6 +69,20 @@ pub struct CommCall {
     pub is_asynchronous: bool,
     /// Identity of a message between pipeline stages.
     pub message: Option<MessageId>,
+    /// Number of the round of a message. The messages of a round are started together, after those of earlier rounds
+    /// are complete, and none of them is complete before all are. `None` if messages are independent.
+    pub round: Option<u32>,
+    /// Index into [`StepLog::sites`](super::StepLog::sites).
+    pub site: u32,
+}
+
+/// The call site of a collective or message.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CallSite {
+    /// Path of the field, or of a unit with a purpose: `blocks.1 (parameters)`.
+    pub field: Arc<str>,
+    /// Line of the call, if it is known.
+    pub line: Option<&'static Location<'static>>,
 }
 
 /// The operation of a [`CommCall`].
@@ -139,15 +154,4 @@ pub struct Context {
     pub layer: Arc<str>,
     /// The innermost forward function, such as `Mlp::forward`; empty outside of functions.
     pub function: &'static str,
-}
-
-/// A computation of a pipeline schedule.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Action {
-    /// `F`, `B`, `I` (input part of backward) or `W` (weight part), as in drawn schedules.
-    pub work: char,
-    /// The stage.
-    pub stage: usize,
-    /// The micro-batch.
-    pub micro_batch: usize,
 }

@@ -3,5 +3,6 @@
 mod event;
 mod step_log;
 
-pub use event::{Action, CallKind, CommCall, Context, ContextId, Event, EventKind};
+pub use event::{CallKind, CallSite, CommCall, Context, ContextId, Event, EventKind};
+pub use meshwright_core::__internal::{Action, Pass};
 pub use step_log::StepLog;

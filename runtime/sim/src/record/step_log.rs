@@ -4,13 +4,15 @@ use meshwright_backend::Category;
 use meshwright_core::__internal::Pass;
 use meshwright_mesh::AxisSet;
 
-use super::{Context, Event, EventKind};
+use super::{CallSite, Context, Event, EventKind};
 
 /// The events of one training step on one rank, in the order in which its host issues them.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct StepLog {
     /// The contexts of the events.
     pub contexts: Vec<Context>,
+    /// The call sites of its calls.
+    pub sites: Vec<CallSite>,
     /// The events.
     pub events: Vec<Event>,
     /// Bytes in use at the beginning of the step, in the order of [`Category::ALL`].

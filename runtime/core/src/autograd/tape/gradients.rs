@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::context::Rank;
+use crate::context::{Rank, scope};
 use meshwright_backend::{Buffer, ViewMut};
 
 use super::NodeId;
@@ -53,7 +53,14 @@ impl TapeGradients<'_> {
     /// Computes the gradient of a weight by `job`: now, or if weight gradients are deferred, after backward.
     pub(crate) fn weight_gradient(&mut self, job: impl FnOnce(&TapeGradients<'_>) + 'static) {
         match &mut self.deferred {
-            Some(jobs) => jobs.push(Box::new(job)),
+            Some(jobs) => {
+                let location = scope::current_location();
+                jobs.push(Box::new(move |gradients| {
+                    let outer = scope::set_backward_location(location);
+                    job(gradients);
+                    scope::set_backward_location(outer);
+                }));
+            }
             None => job(self),
         }
     }

@@ -9,7 +9,8 @@ use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
 use crate::context::Rank;
-use crate::context::{BoundaryId, StageReaders, scope};
+use crate::context::scope::{self, Location};
+use crate::context::{BoundaryId, StageReaders};
 use crate::fsdp::{CountedUse, ForwardRecord, UnitUse};
 use meshwright_backend::Buffer;
 
@@ -57,6 +58,7 @@ pub(crate) struct CurrentTape {
 struct TapeNode {
     serial: u64,
     scope: &'static str,
+    location: Location,
     dependencies: Dependencies,
     backward: BackwardFn,
     references: Weak<StageReaders>,
@@ -147,6 +149,7 @@ impl CurrentTape {
         self.nodes.borrow_mut().push(TapeNode {
             serial,
             scope: scope::current_or("operations"),
+            location: scope::current_location(),
             dependencies,
             backward: Box::new(backward),
             references: Rc::downgrade(&readers),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::context::Rank;
-use crate::context::scope::{self, Pass, SpanStart};
+use crate::context::scope::{self, Location, Pass, SpanStart};
 use meshwright_backend::Buffer;
 
 use super::gradients::{LossSeed, TapeGradients, WeightGradientJob};
@@ -62,6 +62,7 @@ fn run_nodes(
     mut keep: impl FnMut(&TapeNode) -> bool,
 ) -> (Vec<TapeNode>, Vec<WeightGradientJob>) {
     let _pass = scope::begin_pass(Pass::Backward);
+    let outer = scope::set_backward_location(Location::default());
     let mut nodes = rank.tape().take_all();
     let slots = nodes.iter().map(|node| (node.serial, None)).collect();
     let mut gradients = TapeGradients { rank, slots, seed, deferred };
@@ -89,8 +90,10 @@ fn run_nodes(
             scope::end_span(("backward", open.trim_end_matches("::forward")), start);
         }
         span.get_or_insert_with(|| (node.scope, scope::begin_span()));
+        scope::set_backward_location(node.location);
         (node.backward)(&mut gradients, gradient);
     }
+    scope::set_backward_location(outer);
     if let Some((open, start)) = span {
         scope::end_span(("backward", open.trim_end_matches("::forward")), start);
     }
