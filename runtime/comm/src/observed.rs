@@ -5,9 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use meshwright_backend::CachingAllocator;
 
-use super::{
-    Call, CommError, Completion, Engine, GroupMember, Operands, ProcessGroup, RankExit,
-};
+use super::{Call, CommError, Completion, Engine, GroupMember, Operands, ProcessGroup, RankExit};
 
 /// An observer of the calls of a rank.
 pub trait CallObserver: Send + Sync {
@@ -86,7 +84,8 @@ impl ProcessGroup for ObservedGroup {
     }
 
     fn issue_exchange(&self, calls: Vec<(Arc<Call>, Operands<'_>)>) -> Vec<Completion> {
-        let round = self.groups_messages().then(|| self.engine.rounds.fetch_add(1, Ordering::Relaxed));
+        let round =
+            self.groups_messages().then(|| self.engine.rounds.fetch_add(1, Ordering::Relaxed));
         let issued: Vec<(Arc<Call>, usize)> = calls
             .iter()
             .map(|(call, _)| (Arc::clone(call), self.engine.observer.call_issued(call, round)))

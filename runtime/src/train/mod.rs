@@ -15,6 +15,7 @@ mod own_loop;
 mod pipeline_step;
 mod plan;
 mod preflight;
+mod record;
 mod report;
 mod run;
 mod run_on;

@@ -83,7 +83,7 @@ impl Recorder {
 }
 
 impl CallObserver for Recorder {
-    fn call_issued(&self, call: &Call) -> usize {
+    fn call_issued(&self, call: &Call, _: Option<u32>) -> usize {
         let reduces = call.asynchronous && call.site.field().ends_with("(gradient)");
         self.record(|number| match call.op {
             CommOp::Send { .. } => EventKind::Send,
@@ -109,7 +109,7 @@ fn events_of_step(
     let schedule = Arc::new(verify(schedule).unwrap());
     let sizes = Sizes::new().with(Vocab, 32).with(Hidden, 16).with(Layers, layers);
     let body = |comms: meshwright_comm::RankComms| {
-        let comms = comms.over_nothing(Some(recorder.clone()));
+        let comms = comms.over_nothing(false).observed_by(recorder.clone());
         let rank = Rank::with_settings(comms, Box::new(DryRunBackend::cpu()), settings);
         RANK.set(Some(rank.clone()));
         let placement = &schedule.lowered().placement;

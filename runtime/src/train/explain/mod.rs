@@ -1,19 +1,18 @@
 //! The collectives that a training step generates, from a dry run: `--explain`.
 
+mod calls;
 mod layer_field;
-mod recorder;
 mod rows;
 mod table;
 
 use std::fmt::Write;
-use std::sync::Arc;
 
 use crate::layout::AxisId;
 
-use super::plan::{DryRun, Plan};
+use super::plan::Plan;
 use super::{LanguageModel, Result};
 
-use recorder::CallRecorder;
+use calls::calls_of;
 use rows::rows_of;
 use table::table_of;
 
@@ -23,20 +22,14 @@ use table::table_of;
 /// # Errors
 /// Of the model or the optimizer, and a failure of the dry run.
 pub fn explain_step<M: LanguageModel>(plan: &Plan) -> Result<String> {
-    let Plan { config, sizes, pipeline, memory, .. } = plan;
-    let run = DryRun { config, sizes, pipeline: pipeline.as_ref() };
+    let Plan { config, memory, .. } = plan;
     let mesh = &config.mesh;
     let last = mesh.coordinates(mesh.world_size() - 1);
     let mut text = String::new();
-    for position in 0..mesh.degree(AxisId::Pp) {
-        let recorder = Arc::new(CallRecorder::default());
-        let observer = Arc::clone(&recorder);
-        run.observe_steps::<M>(position, memory.settings(config), observer, |_| {
-            recorder.restart()
-        })?;
+    for (position, log) in plan.step_logs::<M>()?.iter().enumerate() {
         let rank = mesh.rank_of(&last.with(AxisId::Pp, position));
         let _ = writeln!(text, "collectives of a step on rank {rank} of {mesh}:");
-        text += &table_of(&rows_of(recorder.take_calls()), mesh);
+        text += &table_of(&rows_of(calls_of(log)), mesh);
     }
     let _ = writeln!(text, "{}", memory.need_of("memory: each rank"));
     Ok(text)

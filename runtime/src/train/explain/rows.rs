@@ -6,8 +6,8 @@ use std::panic::Location;
 use crate::layout::AxisSet;
 use meshwright_core::__internal::Pass;
 
+use super::calls::RecordedCall;
 use super::layer_field::LayerField;
-use super::recorder::RecordedCall;
 
 /// Passes in the order of the columns.
 pub const PASSES: [Pass; 4] = [Pass::Forward, Pass::Recomputation, Pass::Backward, Pass::Update];

@@ -26,8 +26,10 @@ use std::sync::Arc;
 use crate::checkpoint::hf::{HfConfig, HfFolder, HfFormat, SideFiles};
 use crate::checkpoint::{Checkpoint, RunHistory, StoredDtype};
 use crate::data::{Dataset, Tokenizer};
+use crate::layout::AxisId;
 use crate::nn::Sizes;
 use crate::tensor::ParamRef;
+use meshwright_sim::StepLog;
 
 use super::config::{Config, ModelSource, Precision};
 use super::console::print_line;
@@ -35,12 +37,13 @@ use super::machine::Machine;
 use super::{Error, Family, LanguageModel, Outline, Result};
 
 use checks::{check_batch, check_context, check_threads};
+use memory::DryRun;
 use model_plan::{ModelPlan, hf_tensors};
 
 pub use checks::{check_auto_ranks, check_documents_are_used};
 pub use dataset::with_vocab_of_data;
 pub use description::describe_mesh;
-pub use memory::{DryRun, MemoryPlan};
+pub use memory::MemoryPlan;
 pub use outputs::PreparedOutputs;
 pub use pipeline::{PipelinePlan, build_model};
 pub use resume::{open_if_any, open_resumed, take_saved_settings, warn_of_newer_checkpoints};
@@ -183,6 +186,20 @@ impl Plan {
     /// Returns the number of steps that are done before the run begins.
     pub fn first_step(&self) -> u64 {
         self.resume.as_ref().map_or(0, |checkpoint| checkpoint.manifest().state.step)
+    }
+
+    /// Returns the logs of a step at each position along `pp`, on the ranks with the largest shards.
+    ///
+    /// # Errors
+    /// Of the model or the optimizer, and a failure of the dry run.
+    pub fn step_logs<M: LanguageModel>(&self) -> Result<Vec<Arc<StepLog>>> {
+        let Plan { config, sizes, pipeline, memory, .. } = self;
+        if !memory.logs().is_empty() {
+            return Ok(memory.logs().to_vec());
+        }
+        let run = DryRun { config, sizes, pipeline: pipeline.as_ref(), records: true };
+        let positions = 0..config.mesh.degree(AxisId::Pp);
+        positions.map(|position| run.record_step::<M>(position, memory.settings(config))).collect()
     }
 }
 

@@ -6,8 +6,8 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::backend::{Category, DType, DryRunBackend};
-use crate::comm::{CallObserver, FailureCause, LaunchError, LaunchOptions, launch_rank};
+use crate::backend::{AllocationObserver, Backend, Category, DType, DryRunBackend};
+use crate::comm::{FailureCause, LaunchError, LaunchOptions, launch_rank};
 use crate::data::{Batch, MicroBatch};
 use crate::layout::{AxisId, AxisSet};
 use crate::nn::Sizes;
@@ -19,8 +19,11 @@ use crate::train::cuda_graphs::CudaGraphs;
 use crate::train::evaluation::evaluate_batch;
 use crate::train::micro_batch::{StepInput, data_rows};
 use crate::train::plan::pipeline::{PipelinePlan, build_model};
+use crate::train::record::StepRecorder;
 use crate::train::step::{RankState, StepFailure, train_step};
 use crate::train::{Error, LanguageModel, Result};
+use meshwright_backend::__internal::ObservedBackend;
+use meshwright_sim::StepLog;
 use meshwright_store::__internal::saved_elements;
 
 /// Steps of a dry run: the optimizer and gradients take memory from the first one on.
@@ -61,6 +64,8 @@ pub struct DryRunFindings {
     pub uses_documents: bool,
     /// The process groups that were used, by axes; `None` if the step was too large for a dry run.
     pub groups: Option<BTreeSet<AxisSet>>,
+    /// The log of a step, if the run [records](DryRun::records) it.
+    pub log: Option<Arc<StepLog>>,
 }
 
 /// The run whose steps are dry-run.
@@ -68,6 +73,8 @@ pub struct DryRun<'a> {
     pub config: &'a Config,
     pub sizes: &'a Sizes,
     pub pipeline: Option<&'a PipelinePlan>,
+    /// True to record the last step, with all its micro-batches.
+    pub records: bool,
 }
 
 impl DryRun<'_> {
@@ -84,7 +91,9 @@ impl DryRun<'_> {
         position: usize,
         settings: Settings,
     ) -> Result<Option<DryRunFindings>> {
-        let outcome = self.launch(position, settings, None, |rank| self.run::<M>(rank));
+        let recorder = self.records.then(|| Arc::new(StepRecorder::new(self.config.mesh)));
+        let run = |rank: &Rank| self.run::<M>(rank, recorder.as_deref());
+        let outcome = self.launch(position, settings, recorder.as_ref(), run);
         let mut failures = match outcome {
             Ok(findings) => return Ok(Some(findings)),
             Err(error) => error.failures,
@@ -107,6 +116,7 @@ impl DryRun<'_> {
                     without_copy,
                     uses_documents,
                     groups,
+                    log: None,
                 }))
             }
             cause => {
@@ -119,21 +129,20 @@ impl DryRun<'_> {
         }
     }
 
-    /// Runs the steps of [`on_position`](Self::on_position) for an observer of all their calls, with all micro-batches.
-    /// `begin_step` is called before each of the two steps.
+    /// Returns the log of a step on the last rank at a position along `pp`, with all micro-batches.
     ///
     /// # Errors
     /// Of the model or the optimizer, and a failure of the dry run.
-    pub fn observe_steps<M: LanguageModel>(
+    pub fn record_step<M: LanguageModel>(
         &self,
         position: usize,
         settings: Settings,
-        observer: Arc<dyn CallObserver>,
-        begin_step: impl Fn(u64) + Sync,
-    ) -> Result<()> {
-        let outcome = self.launch(position, settings, Some(observer), |rank| {
+    ) -> Result<Arc<StepLog>> {
+        let recorder = Arc::new(StepRecorder::new(self.config.mesh));
+        let outcome = self.launch(position, settings, Some(&recorder), |rank| {
             let mut state = self.new_state::<M>(rank)?;
-            self.run_steps(rank, &mut state, usize::MAX, &begin_step)
+            self.run_steps(rank, &mut state, usize::MAX, || recorder.begin_step())?;
+            Ok(Arc::new(recorder.end_step()))
         });
         outcome.map_err(Error::of_ranks)
     }
@@ -143,19 +152,28 @@ impl DryRun<'_> {
         &self,
         position: usize,
         settings: Settings,
-        observer: Option<Arc<dyn CallObserver>>,
+        recorder: Option<&Arc<StepRecorder>>,
         body: impl Fn(&Rank) -> Result<T> + Sync,
     ) -> std::result::Result<T, LaunchError<Error>> {
         let mesh = self.config.mesh;
         let last = mesh.coordinates(mesh.world_size() - 1).with(AxisId::Pp, position);
         let (options, rank) = (LaunchOptions::default(), mesh.rank_of(&last));
         launch_rank(&options, &mesh, rank, Error::exit_code, |comms| {
-            let backend = match self.config.device {
-                DeviceChoice::Cpu => DryRunBackend::cpu(),
-                DeviceChoice::Cuda => DryRunBackend::on_device(),
+            let is_cpu = self.config.device == DeviceChoice::Cpu;
+            let mut backend: Box<dyn Backend> = Box::new(match is_cpu {
+                true => DryRunBackend::cpu(),
+                false => DryRunBackend::on_device(),
+            });
+            let mut comms = comms.over_nothing(!is_cpu);
+            let Some(recorder) = recorder.cloned() else {
+                return body(&Rank::with_settings(comms, backend, settings));
             };
-            let comms = comms.over_nothing(observer.clone());
-            body(&Rank::with_settings(comms, Box::new(backend), settings))
+            comms = comms.observed_by(recorder.clone());
+            backend = Box::new(ObservedBackend::new(backend, recorder.clone()));
+            let rank = Rank::with_settings(comms, backend, settings);
+            let recorder: Arc<dyn AllocationObserver> = recorder;
+            rank.allocator().observe(&recorder);
+            body(&rank)
         })
     }
 
@@ -164,11 +182,18 @@ impl DryRun<'_> {
         Ok(RankState::new(rank.clone(), built, pipeline, &self.config.optimizer)?)
     }
 
-    fn run<M: LanguageModel>(&self, rank: &Rank) -> Result<DryRunFindings> {
+    fn run<M: LanguageModel>(
+        &self,
+        rank: &Rank,
+        recorder: Option<&StepRecorder>,
+    ) -> Result<DryRunFindings> {
         let mut state = self.new_state::<M>(rank)?;
         let [copied, copied_by_all] = self.copied_elements(rank, &state);
         let copy = rank.allocator().alloc(DType::F32, copied, Category::Offloaded);
-        self.run_steps(rank, &mut state, MICRO_BATCHES, &|_| {})?;
+        let most_micro_batches = if recorder.is_some() { usize::MAX } else { MICRO_BATCHES };
+        let begin_step = || recorder.into_iter().for_each(StepRecorder::begin_step);
+        self.run_steps(rank, &mut state, most_micro_batches, begin_step)?;
+        let log = recorder.map(|recorder| Arc::new(recorder.end_step()));
         drop(copy);
         let steps = peaks_of(rank);
         let uses_documents = rank.has_used_documents();
@@ -185,7 +210,16 @@ impl DryRun<'_> {
             if rank.allocator().device().is_none() { copied * ranks - copied_by_all } else { 0 };
         let without_copy = (not_copied * DType::F32.bytes()) as f64;
         let (run, groups) = (peaks_of(rank), Some(rank.comms().used_groups()));
-        Ok(DryRunFindings { steps, without_sample, run, without_copy, uses_documents, groups })
+        let findings = DryRunFindings {
+            steps,
+            without_sample,
+            run,
+            without_copy,
+            uses_documents,
+            groups,
+            log,
+        };
+        Ok(findings)
     }
 
     /// Returns the elements of the state that a rank copies to save them while it trains, and the elements that all
@@ -230,13 +264,13 @@ impl DryRun<'_> {
         rank: &Rank,
         state: &mut RankState<M>,
         most_micro_batches: usize,
-        begin_step: &dyn Fn(u64),
+        begin_step: impl Fn(),
     ) -> Result<()> {
         let mut graphs = CudaGraphs::new(rank, false, None);
         let most = if state.pipeline.is_some() { usize::MAX } else { most_micro_batches };
         self.with_micro_batches(rank, most, |sizes, micro_batches| {
             for step in 0..STEPS {
-                begin_step(step);
+                begin_step();
                 let start = Instant::now();
                 let input = StepInput { step, start, sizes, micro_batches };
                 // Numbers that are not finite are no failure here.

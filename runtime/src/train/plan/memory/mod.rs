@@ -10,6 +10,7 @@ mod state;
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::sync::Arc;
 
 use crate::backend::{Bytes, Category};
 use crate::layout::{AxisId, AxisSet};
@@ -18,6 +19,8 @@ use crate::tensor::{Settings, ZeroStage};
 use crate::train::config::{Config, DeviceChoice, memory_advice};
 use crate::train::console::counted;
 use crate::train::{Error, LanguageModel, Outline, Result};
+
+use meshwright_sim::StepLog;
 
 use super::checks::check_documents_are_used;
 use super::pipeline::PipelinePlan;
@@ -45,6 +48,8 @@ pub struct MemoryPlan {
     keeps_last_units: bool,
     /// The process groups of the run, by axes; `None` if they are not known.
     groups: Option<BTreeSet<AxisSet>>,
+    /// The logs of a step at each position along `pp`, if the dry runs record them.
+    logs: Vec<Arc<StepLog>>,
 }
 
 /// Peaks on the ranks at one position along `pp`.
@@ -89,6 +94,7 @@ impl MemoryPlan {
             logits_limit: None,
             keeps_last_units: true,
             groups: None,
+            logs: Vec::new(),
         }
     }
 
@@ -128,7 +134,8 @@ impl MemoryPlan {
                 // The limit follows from all other needs of the steps, on the rank of the head. It must not follow from
                 // the needs of the continuation, whose length may change when a run is resumed.
                 let head = pipeline.map_or(0, PipelinePlan::position_of_head);
-                let Some(rest) = run.on_position::<M>(head, with_limit(Some(0)))? else {
+                let unrecorded = DryRun { records: false, ..*run };
+                let Some(rest) = unrecorded.on_position::<M>(head, with_limit(Some(0)))? else {
                     return Ok(self);
                 };
                 Some(logits_limit(logits, memory, rest.steps.total))
@@ -144,6 +151,7 @@ impl MemoryPlan {
             logits_limit,
             keeps_last_units: self.keeps_last_units,
             groups: Some(groups_of_reports(config)),
+            logs: Vec::new(),
         };
         let mut uses_documents = false;
         for position in 0..positions {
@@ -152,6 +160,7 @@ impl MemoryPlan {
             let DryRunFindings { run: peaks, without_sample, without_copy, .. } = found;
             let uses = found.uses_documents;
             plan.groups = plan.groups.zip(found.groups).map(|(all, own)| &all | &own);
+            plan.logs.extend(found.log);
             plan.without_sample = plan.without_sample.max(without_sample.total);
             plan.all_ranks += peaks.total * ranks_each - without_copy;
             plan.largest.join(&peaks);
@@ -178,6 +187,11 @@ impl MemoryPlan {
     /// The process groups of the run, by axes; `None` if they are not known.
     pub fn groups(&self) -> Option<&BTreeSet<AxisSet>> {
         self.groups.as_ref()
+    }
+
+    /// The logs of a step at each position along `pp`, if the dry runs record them.
+    pub fn logs(&self) -> &[Arc<StepLog>] {
+        &self.logs
     }
 
     /// Returns the peak of one category.

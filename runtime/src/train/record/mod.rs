@@ -1,0 +1,5 @@
+//! Logs of training steps.
+
+mod recorder;
+
+pub use recorder::StepRecorder;
