@@ -127,6 +127,12 @@ pub mod mesh {
     pub use meshwright_mesh::*;
 }
 
+/// Training steps that are simulated on a described cluster, before they run.
+pub mod sim {
+    #[doc(inline)]
+    pub use meshwright_sim::*;
+}
+
 pub use meshwright_core::{layout, nn, optim, random, rotary, tensor};
 pub use meshwright_pipeline::schedule;
 pub use meshwright_store::state_dict;

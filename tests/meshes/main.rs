@@ -3,6 +3,7 @@
 //! A program of its own, because the compiler checks one program on one core.
 
 mod documents;
+mod dry_run;
 mod experts;
 mod known_bugs;
 mod mixture;

@@ -10,6 +10,7 @@ use crate::os::exit_code::exit_on_panic;
 use crate::os::{ignore_file_size_signal, print_text, watch_stop_signals};
 use crate::tensor::Rank;
 use crate::trace::Tracer;
+use meshwright_sim::StepLog;
 
 use super::auto_mesh::{ChosenMesh, choose_mesh, memory_for_choice, note_on_memory};
 use super::config::{Config, MeshSetting, ModelSource, RunSettings};
@@ -22,6 +23,7 @@ use super::plan::{
     with_vocab_of_data,
 };
 use super::preflight::compare_with_one_rank;
+use super::record::record_run;
 use super::report::output_lines;
 use super::run::{ObserverFactory, RankLoop, RunEnd, Shared, begin_steps, start_clock};
 use super::{Error, LanguageModel, Optimizers, Result, StepObserver, Summary};
@@ -344,6 +346,23 @@ impl<M: LanguageModel> Trainer<M> {
     /// Of the model or the optimizer, and a model that cannot run on zeros.
     pub fn explain(&self) -> Result<String> {
         explain_step::<M>(&self.plan)
+    }
+
+    /// Returns the logs of a step of a dry run, at each position along `pp`: every kernel, collective, message and
+    /// allocation of the rank with the largest shards, in their order.
+    ///
+    /// # Errors
+    /// As [`explain`](Self::explain).
+    pub fn step_logs(&self) -> Result<Vec<Arc<StepLog>>> {
+        self.plan.step_logs::<M>()
+    }
+
+    /// Trains, and returns logs like [`step_logs`](Self::step_logs) of the last step that has run.
+    ///
+    /// # Errors
+    /// As [`train`](Self::train).
+    pub fn record_steps(self) -> Result<Vec<StepLog>> {
+        record_run::<M>(&self.plan)
     }
 
     fn print_collectives(&self) -> Result<()> {

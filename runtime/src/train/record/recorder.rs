@@ -4,9 +4,11 @@ use std::collections::HashMap;
 use std::panic::Location;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::backend::{AllocationObserver, Category, Kernel, KernelObserver};
-use crate::comm::{Call, CallObserver, CommOp, Site};
+use crate::backend::{AllocationObserver, Backend, Category, Kernel, KernelObserver};
+use crate::comm::{Call, CallObserver, CommOp, RankComms, Site};
 use crate::mesh::MeshShape;
+use crate::tensor::{Rank, Settings};
+use meshwright_backend::__internal::ObservedBackend;
 use meshwright_core::__internal::{Action, Pass, current_action, current_location, current_pass};
 use meshwright_sim::{CallKind, CallSite, CommCall, Context, ContextId, Event, EventKind, StepLog};
 
@@ -21,16 +23,26 @@ pub struct StepRecorder {
 struct Recording {
     is_open: bool,
     log: StepLog,
-    /// Number of the first call of this step, and of the step before.
+    /// Number of the first call of this step.
     first_call: usize,
-    first_call_before: usize,
     /// Number of calls of this step.
     calls: usize,
+    /// Asynchronous calls that the rank has not waited for.
+    pending: HashMap<usize, PendingCall>,
+    /// Waits for calls of the step before, by index of the event.
+    carried: Vec<(usize, PendingCall)>,
     live: [u64; Category::ALL.len()],
     contexts: HashMap<ContextKey, ContextId>,
     /// The context of the last event.
     last: Option<(ContextKey, ContextId)>,
     sites: HashMap<SiteKey, u32>,
+}
+
+/// A call that is issued in one step and may be awaited in the next one.
+#[derive(Debug, PartialEq, Eq)]
+struct PendingCall {
+    field: Arc<str>,
+    op: CallKind,
 }
 
 type ContextKey = (Pass, Option<Action>, Option<(&'static str, Option<usize>)>, &'static str);
@@ -42,14 +54,29 @@ impl StepRecorder {
         StepRecorder { mesh, recording: Mutex::default() }
     }
 
+    /// Creates a rank with settings whose work is observed.
+    pub fn observe(
+        self: &Arc<Self>,
+        comms: RankComms,
+        backend: Box<dyn Backend>,
+        settings: Settings,
+    ) -> Rank {
+        let comms = comms.observed_by(Arc::<Self>::clone(self));
+        let backend = Box::new(ObservedBackend::new(backend, Arc::<Self>::clone(self)));
+        let rank = Rank::with_settings(comms, backend, settings);
+        let observer: Arc<dyn AllocationObserver> = Arc::<Self>::clone(self);
+        rank.allocator().observe(&observer);
+        rank
+    }
+
     /// Begins a step, and forgets the one before.
     pub fn begin_step(&self) {
         let mut recording = self.lock();
         let before = std::mem::take(&mut *recording);
         recording.live = before.live;
         recording.log.live_at_start = before.live;
-        recording.first_call_before = before.first_call;
         recording.first_call = before.first_call + before.calls;
+        recording.pending = before.pending;
         recording.is_open = true;
     }
 
@@ -57,6 +84,7 @@ impl StepRecorder {
     pub fn end_step(&self) -> StepLog {
         let mut recording = self.lock();
         recording.is_open = false;
+        recording.resolve_carried();
         std::mem::take(&mut recording.log)
     }
 
@@ -70,6 +98,19 @@ impl Recording {
         if self.is_open {
             let context = self.current_context();
             self.log.events.push(Event { context, kind });
+        }
+    }
+
+    /// Sets the calls of waits for the step before: in steps that are alike, they are the last ones of this step with
+    /// the same field and operation.
+    fn resolve_carried(&mut self) {
+        for (index, call) in std::mem::take(&mut self.carried) {
+            let own = self.pending.iter().filter(|(_, own)| **own == call);
+            let last = own.map(|(number, _)| *number).max();
+            if let Some(number) = last.and_then(|number| number.checked_sub(self.first_call)) {
+                let kind = EventKind::Await { number: number as u32, of_previous_step: true };
+                self.log.events[index].kind = kind;
+            }
         }
     }
 
@@ -138,21 +179,24 @@ impl CallObserver for StepRecorder {
             site: recording.site(&call.site),
         };
         recording.push(EventKind::Call(recorded));
-        recording.first_call + index
+        let number = recording.first_call + index;
+        if call.asynchronous {
+            let call = PendingCall { field: Arc::clone(call.site.shared_field()), op: recorded.op };
+            recording.pending.insert(number, call);
+        }
+        number
     }
 
     fn call_awaited(&self, number: usize) {
         let mut recording = self.lock();
-        let Recording { first_call, first_call_before, .. } = *recording;
-        let (index, of_previous_step) = match number.checked_sub(first_call) {
-            Some(index) => (index, false),
-            None => match number.checked_sub(first_call_before) {
-                Some(index) => (index, true),
-                // Of an earlier step, which a step that follows steps like itself has not.
-                None => return,
-            },
-        };
-        recording.push(EventKind::Await { number: index as u32, of_previous_step });
+        let Some(call) = recording.pending.remove(&number) else { return };
+        let of_previous_step = number < recording.first_call;
+        if of_previous_step && recording.is_open {
+            let index = recording.log.events.len();
+            recording.carried.push((index, call));
+        }
+        let number = number.saturating_sub(recording.first_call) as u32;
+        recording.push(EventKind::Await { number, of_previous_step });
     }
 }
 

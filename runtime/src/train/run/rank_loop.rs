@@ -1,5 +1,6 @@
 //! The steps of one rank: build, load, train, checkpoint.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use crate::comm::RankComms;
@@ -13,6 +14,7 @@ use crate::train::console::print_line;
 use crate::train::cuda_graphs::CudaGraphs;
 use crate::train::micro_batch::{StepInput, data_rows};
 use crate::train::plan::{Plan, build_model};
+use crate::train::record::StepRecorder;
 use crate::train::report::{
     AttentionBalance, OwnMetrics, SourceLosses, StepObserver, StepReport, StepUsage,
 };
@@ -61,13 +63,26 @@ pub struct RankLoop<'a, M: LanguageModel> {
 impl<'a, M: LanguageModel> RankLoop<'a, M> {
     /// Builds the model on this rank and loads its weights.
     pub fn new(plan: &'a Plan, shared: &'a Shared, comms: RankComms) -> Result<Self> {
+        RankLoop::recorded_by(None, plan, shared, comms)
+    }
+
+    /// Builds the model like [`new`](Self::new) on a rank that `recorder` observes, if there is one.
+    pub fn recorded_by(
+        recorder: Option<&Arc<StepRecorder>>,
+        plan: &'a Plan,
+        shared: &'a Shared,
+        comms: RankComms,
+    ) -> Result<Self> {
         let config = &plan.config;
         let backend = plan.machine.backend(comms.rank())?;
         let comms = comms.expecting(plan.memory.groups().cloned());
         let comms = plan.machine.connect(comms, &*backend)?;
         let row_losses = config.has_metrics() && plan.dataset.sources().len() > 1;
         let settings = Settings { row_losses, ..plan.memory.settings(config) };
-        let rank = Rank::with_settings(comms, backend, settings);
+        let rank = match recorder {
+            Some(recorder) => recorder.observe(comms, backend, settings),
+            None => Rank::with_settings(comms, backend, settings),
+        };
         let (built, mut pipeline) = build_model::<M>(&rank, &plan.sizes, plan.pipeline.as_ref())?;
         if let (Some(pipeline), Some(_)) = (&mut pipeline, &config.stage_times) {
             pipeline.measure_stages();

@@ -50,11 +50,10 @@ impl Choices {
             order: order.view_mut(),
             positions: positions.view_mut(),
         });
-        let counts = if rank.backend().is_dry_run() {
-            even_counts(shape.choices(), experts)
-        } else {
-            counts.view().to_vec()
-        };
+        let mut counts = counts.view().to_vec();
+        if rank.backend().is_dry_run() {
+            counts = even_counts(shape.choices(), experts);
+        }
         // A recomputation that chose other experts would have other rows than the forward pass.
         rank.segments().note_numbers(&counts);
         Choices {

@@ -151,11 +151,8 @@ impl<L: Dims, E, C> TokenRouting<L, E, C> {
     pub fn load_balancing_loss(&self) -> Tensor<L> {
         let Choices { rank, counts, site, .. } = &*self.choices;
         let mut totals: Vec<f64> = counts.iter().map(|count| f64::from(*count)).collect();
-        // Also in a dry run, which finds the process groups of a step.
         let group = rank.group(L::VARIES);
-        if !rank.backend().is_dry_run() {
-            group.all_reduce_f64(site, &mut totals).unwrap_or_else(|error| fail(error));
-        }
+        group.all_reduce_f64(site, &mut totals).unwrap_or_else(|error| fail(error));
         let choices = totals.iter().sum::<f64>().max(1.0);
         let factor = |count: &f64| (counts.len() as f64 * count / choices) as f32;
         let factors: Vec<f32> = totals.iter().map(factor).collect();

@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::backend::{AllocationObserver, Backend, Category, DType, DryRunBackend};
+use crate::backend::{Backend, Category, DType, DryRunBackend};
 use crate::comm::{FailureCause, LaunchError, LaunchOptions, launch_rank};
 use crate::data::{Batch, MicroBatch};
 use crate::layout::{AxisId, AxisSet};
@@ -22,7 +22,6 @@ use crate::train::plan::pipeline::{PipelinePlan, build_model};
 use crate::train::record::StepRecorder;
 use crate::train::step::{RankState, StepFailure, train_step};
 use crate::train::{Error, LanguageModel, Result};
-use meshwright_backend::__internal::ObservedBackend;
 use meshwright_sim::StepLog;
 use meshwright_store::__internal::saved_elements;
 
@@ -160,19 +159,15 @@ impl DryRun<'_> {
         let (options, rank) = (LaunchOptions::default(), mesh.rank_of(&last));
         launch_rank(&options, &mesh, rank, Error::exit_code, |comms| {
             let is_cpu = self.config.device == DeviceChoice::Cpu;
-            let mut backend: Box<dyn Backend> = Box::new(match is_cpu {
+            let backend: Box<dyn Backend> = Box::new(match is_cpu {
                 true => DryRunBackend::cpu(),
                 false => DryRunBackend::on_device(),
             });
-            let mut comms = comms.over_nothing(!is_cpu);
-            let Some(recorder) = recorder.cloned() else {
-                return body(&Rank::with_settings(comms, backend, settings));
+            let comms = comms.over_nothing(!is_cpu);
+            let rank = match recorder {
+                Some(recorder) => recorder.observe(comms, backend, settings),
+                None => Rank::with_settings(comms, backend, settings),
             };
-            comms = comms.observed_by(recorder.clone());
-            backend = Box::new(ObservedBackend::new(backend, recorder.clone()));
-            let rank = Rank::with_settings(comms, backend, settings);
-            let recorder: Arc<dyn AllocationObserver> = recorder;
-            rank.allocator().observe(&recorder);
             body(&rank)
         })
     }
