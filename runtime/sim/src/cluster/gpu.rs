@@ -15,6 +15,8 @@ pub struct Gpu {
     pub memory: Figure,
     /// Bytes per second of memory.
     pub memory_bandwidth: Figure,
+    /// Bytes per second between the memory of the host and its own, in each direction.
+    pub host_bandwidth: Figure,
     /// Peak FLOP/s of matmuls by dtype of the operands.
     pub peak: Vec<(DType, Figure)>,
     /// Units that compute one tile of a matmul each (streaming multiprocessors).
