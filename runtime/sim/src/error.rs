@@ -11,7 +11,9 @@ use meshwright_mesh::MeshShape;
 #[non_exhaustive]
 pub enum SimError {
     /// A cluster that is too small.
-    #[error("the mesh {mesh} has {ranks} ranks, but the cluster `{cluster}` has {gpus} GPUs; use a smaller mesh")]
+    #[error(
+        "the mesh {mesh} has {ranks} ranks, but the cluster `{cluster}` has {gpus} GPUs; use a smaller mesh"
+    )]
     MeshTooLarge {
         /// The mesh.
         mesh: MeshShape,
@@ -23,7 +25,9 @@ pub enum SimError {
         gpus: usize,
     },
     /// A number of logs that is not the number of positions.
-    #[error("{logs} logs are given, but the mesh {mesh} has {positions} positions along pp; pass one log for each")]
+    #[error(
+        "{logs} logs are given, but the mesh {mesh} has {positions} positions along pp; pass one log for each"
+    )]
     Positions {
         /// Number of logs.
         logs: usize,
@@ -33,7 +37,9 @@ pub enum SimError {
         positions: usize,
     },
     /// A dtype that the GPU has no peak for.
-    #[error("the GPU `{gpu}` has no peak for {dtype}; add it to its description, or use another --dtype")]
+    #[error(
+        "the GPU `{gpu}` has no peak for {dtype}; add it to its description, or use another --dtype"
+    )]
     NoPeak {
         /// Name of the GPU.
         gpu: String,
@@ -41,7 +47,9 @@ pub enum SimError {
         dtype: DType,
     },
     /// A wait for a call that the log does not have before it.
-    #[error("event {event} of position {position} waits for call {number}, which the log does not issue before")]
+    #[error(
+        "event {event} of position {position} waits for call {number}, which the log does not issue before"
+    )]
     UnknownCall {
         /// Position along `pp`.
         position: usize,

@@ -6,6 +6,7 @@
 
 pub mod cluster;
 mod error;
+mod options;
 mod record;
 mod replay;
 mod step;
@@ -15,8 +16,9 @@ mod time;
 mod utilization;
 
 pub use error::{BlockedPosition, SimError};
+pub use options::SimOptions;
 pub use record::{Action, CallKind, CommCall, Context, ContextId, Event, EventKind, StepLog};
-pub use replay::{Computation, Lane, Span};
-pub use step::{PositionTime, SimOptions, SimulatedStep, simulate};
+pub use replay::{Computation, Lane, PositionTime, Span};
+pub use step::{SimulatedStep, simulate};
 pub use time::SoftwareFactors;
 pub use utilization::{RunDuration, StepWork, Utilization};

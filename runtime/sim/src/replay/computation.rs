@@ -7,7 +7,7 @@ use std::sync::Arc;
 use meshwright_backend::{Kernel, KernelOp};
 use meshwright_core::__internal::Pass;
 
-use crate::{Context, EventKind, StepLog};
+use crate::record::{Context, EventKind, StepLog};
 
 /// A kind of computation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]

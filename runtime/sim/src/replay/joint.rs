@@ -3,11 +3,13 @@
 use std::collections::HashMap;
 use std::fmt;
 
+use meshwright_comm::__internal::axes_name;
 use meshwright_comm::MessageId;
 use meshwright_mesh::{AxisId, AxisSet};
 
+use crate::error::SimError;
+use crate::record::{CallKind, CommCall};
 use crate::time::Times;
-use crate::{CallKind, CommCall, SimError};
 
 /// A call of several positions. It begins when all of them have issued it, and the one before it on its channel has
 /// ended.
@@ -30,7 +32,9 @@ impl fmt::Display for JointKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             JointKind::Message { message, .. } => message.fmt(f),
-            JointKind::Collective { op, axes } => write!(f, "{} over {axes}", op.name()),
+            JointKind::Collective { op, axes } => {
+                write!(f, "{} over {}", op.name(), axes_name(*axes))
+            }
         }
     }
 }
@@ -47,8 +51,16 @@ pub struct Joints {
 
 enum FoundCall {
     /// A message, and for its sender and its receiver the position and the event.
-    Message { message: MessageId, ends: [Option<(usize, usize)>; 2], bytes: u64 },
-    Collective { op: CallKind, axes: AxisSet, seconds: f64 },
+    Message {
+        message: MessageId,
+        ends: [Option<(usize, usize)>; 2],
+        bytes: u64,
+    },
+    Collective {
+        op: CallKind,
+        axes: AxisSet,
+        seconds: f64,
+    },
 }
 
 impl Joints {
@@ -74,7 +86,9 @@ impl Joints {
             self.calls.push(FoundCall::Message { message, ends: [None; 2], bytes: 0 });
         }
         let unmatched = SimError::UnmatchedMessage { position, event, message };
-        let FoundCall::Message { ends, bytes, .. } = &mut self.calls[idx] else { return Err(unmatched) };
+        let FoundCall::Message { ends, bytes, .. } = &mut self.calls[idx] else {
+            return Err(unmatched);
+        };
         *bytes = (*bytes).max(call.bytes);
         match ends[usize::from(call.op == CallKind::Recv)].replace((position, event)) {
             None if call.op.is_message() => Ok(idx),
@@ -83,7 +97,12 @@ impl Joints {
     }
 
     /// Adds a collective of one position, and returns its index; `None` if other positions have no part in it.
-    pub fn add_collective(&mut self, position: usize, call: &CommCall, seconds: f64) -> Option<usize> {
+    pub fn add_collective(
+        &mut self,
+        position: usize,
+        call: &CommCall,
+        seconds: f64,
+    ) -> Option<usize> {
         let CommCall { op, axes, .. } = *call;
         if self.positions == 1 || !axes.contains(AxisId::Pp) {
             return None;
@@ -118,7 +137,8 @@ impl Joints {
                 {
                     let ends = [from, to];
                     let known = of_pair.entry(ends).or_default();
-                    let seconds = *known.entry(bytes).or_insert_with(|| times.of_message(ends, bytes));
+                    let seconds =
+                        *known.entry(bytes).or_insert_with(|| times.of_message(ends, bytes));
                     (JointKind::Message { message, ends }, seconds, Channel::Pair(ends))
                 }
                 FoundCall::Message { message, ends, .. } => {

@@ -12,15 +12,17 @@
 
 mod computation;
 mod joint;
+mod position_time;
 mod program;
 mod streams;
 mod trace;
 
 use std::sync::Arc;
 
-use crate::error::BlockedPosition;
+use crate::error::{BlockedPosition, SimError};
+use crate::options::SimOptions;
+use crate::record::{CallKind, StepLog};
 use crate::time::Times;
-use crate::{CallKind, SimError, SimOptions, StepLog};
 
 use joint::{JointCall, JointKind};
 use program::{CallRun, OpKind, Program};
@@ -28,9 +30,8 @@ use streams::{Interval, Streams};
 use trace::StepTrace;
 
 pub use computation::Computation;
+pub use position_time::PositionTime;
 pub use trace::{Lane, Span};
-
-use crate::step::PositionTime;
 
 /// Steps that are replayed. The last one is the result: it waits for calls of the one before.
 const STEPS: usize = 2;
@@ -65,7 +66,8 @@ pub fn replay(
         joints: &joints,
         options,
     };
-    while (0..logs.len()).fold(false, |moved, position| replay.advance_position(position) | moved) {}
+    while (0..logs.len()).fold(false, |moved, position| replay.advance_position(position) | moved) {
+    }
     replay.finish()
 }
 
@@ -169,7 +171,8 @@ impl Replay<'_> {
                 let run = streams.run_collective(stream, earliest, seconds);
                 streams.branch = streams.branch.max(run.1);
                 ends[step][call_idx] = run.1;
-                let lane = Lane::Collective { axes: call.axes, is_asynchronous: call.is_asynchronous };
+                let lane =
+                    Lane::Collective { axes: call.axes, is_asynchronous: call.is_asynchronous };
                 self.trace_event(idx, event, lane, run);
             }
             CallRun::Joint(joint) => {

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use meshwright_backend::{Kernel, KernelOp};
 use meshwright_mesh::AxisSet;
 
+use crate::error::SimError;
+use crate::record::{CallKind, CommCall, Event, EventKind, StepLog};
 use crate::time::{Times, is_transfer};
-use crate::{CallKind, CommCall, Event, EventKind, SimError, StepLog};
 
 use super::computation::{Computation, Kinds};
 use super::joint::{JointCall, Joints};
@@ -123,7 +124,12 @@ impl Compiler<'_> {
         Ok(Program { ops, calls, streams: streams.len() })
     }
 
-    fn kernel(&self, event: &Event, kernel: &Kernel, times: &mut Times<'_>) -> Result<OpKind, SimError> {
+    fn kernel(
+        &self,
+        event: &Event,
+        kernel: &Kernel,
+        times: &mut Times<'_>,
+    ) -> Result<OpKind, SimError> {
         let seconds = times.of_kernel(kernel)?;
         if is_transfer(kernel.op) {
             return Ok(OpKind::Transfer { seconds, is_fetch: kernel.op == KernelOp::CopyIn });

@@ -2,9 +2,8 @@
 
 use meshwright_mesh::AxisSet;
 
-use crate::step::PositionTime;
-
 use super::computation::Computation;
+use super::position_time::PositionTime;
 
 /// Start and end, in seconds.
 pub type Interval = (f64, f64);
@@ -107,11 +106,12 @@ fn slowed_end(start: f64, work: f64, intervals: &[Interval], factor: f64) -> f64
             (starts.fold(f64::INFINITY, f64::min), 1.0)
         };
         let done = (until - now) / pace;
-        // Also ends for times that are no numbers.
-        if !(left > done) {
+        if left > done {
+            left -= done;
+            now = until;
+        } else {
+            // Also for times that are no numbers.
             return now + left * pace;
         }
-        left -= done;
-        now = until;
     }
 }

@@ -3,10 +3,11 @@
 use std::fmt;
 use std::sync::Arc;
 
+use meshwright_comm::__internal::axes_name;
 use meshwright_comm::trace::Name;
 use meshwright_mesh::AxisSet;
 
-use crate::{Action, Context, EventKind, StepLog};
+use crate::record::{Action, Context, EventKind, StepLog};
 
 use super::joint::JointKind;
 use super::streams::Interval;
@@ -55,8 +56,10 @@ impl fmt::Display for Lane {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Lane::Action | Lane::Compute => f.write_str("compute"),
-            Lane::Collective { axes, is_asynchronous: false } => write!(f, "comm {axes}"),
-            Lane::Collective { axes, is_asynchronous: true } => write!(f, "comm {axes} (async)"),
+            Lane::Collective { axes, is_asynchronous } => {
+                let kind = if *is_asynchronous { " (async)" } else { "" };
+                write!(f, "comm {}{kind}", axes_name(*axes))
+            }
             Lane::Message { is_sent: true, peer } => write!(f, "comm pp (messages to {peer})"),
             Lane::Message { is_sent: false, peer } => write!(f, "comm pp (messages from {peer})"),
             Lane::Transfer => f.write_str("transfer"),
@@ -99,7 +102,9 @@ impl<'a> StepTrace<'a> {
         match *kind {
             JointKind::Message { message, ends: [from, to] } => {
                 let text: Arc<str> = message.to_string().into();
-                for (position, peer, is_sent, op) in [(from, to, true, "send"), (to, from, false, "recv")] {
+                for (position, peer, is_sent, op) in
+                    [(from, to, true, "send"), (to, from, false, "recv")]
+                {
                     let name = Name::Of(op, Arc::clone(&text));
                     self.add_span(position, Lane::Message { is_sent, peer }, name, run);
                 }

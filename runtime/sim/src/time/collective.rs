@@ -5,8 +5,8 @@
 //! reduce-scatter, and twice that in an all-reduce. Formulas of algorithms: Thakur, Rabenseifner and Gropp,
 //! *Optimization of collective communication operations in MPICH* (2005).
 
-use crate::CallKind;
 use crate::cluster::Level;
+use crate::record::CallKind;
 
 use super::group::Stage;
 

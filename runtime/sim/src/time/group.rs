@@ -31,7 +31,11 @@ pub fn stages<'a>(levels: &'a [Level], mesh: &MeshShape, axes: AxisSet) -> Vec<S
     let mut stages = Vec::new();
     for (idx, level) in levels.iter().enumerate() {
         let is_outermost = idx + 1 == levels.len();
-        let members = if is_outermost { mesh.degree_of(axes) } else { members_within(level.size, mesh, axes) };
+        let members = if is_outermost {
+            mesh.degree_of(axes)
+        } else {
+            members_within(level.size, mesh, axes)
+        };
         if members > inside {
             let groups = members as f64 / inside as f64;
             stages.push(Stage { level, inside: inside as f64, groups });
@@ -42,13 +46,18 @@ pub fn stages<'a>(levels: &'a [Level], mesh: &MeshShape, axes: AxisSet) -> Vec<S
 }
 
 /// Returns the innermost level that holds both positions along `pp` of every pipeline; `None` without levels.
-pub fn level_between<'a>(levels: &'a [Level], mesh: &MeshShape, positions: [usize; 2]) -> Option<&'a Level> {
+pub fn level_between<'a>(
+    levels: &'a [Level],
+    mesh: &MeshShape,
+    positions: [usize; 2],
+) -> Option<&'a Level> {
     // All ranks of a position lie between these two, so if their pipelines stay in a group, most others do.
     let corners = [0, mesh.world_size() - 1];
     let is_inside = |level: &&Level| {
         corners.iter().all(|corner| {
             let coordinates = mesh.coordinates(*corner);
-            let group = |position| mesh.rank_of(&coordinates.with(AxisId::Pp, position)) / level.size;
+            let group =
+                |position| mesh.rank_of(&coordinates.with(AxisId::Pp, position)) / level.size;
             group(positions[0]) == group(positions[1])
         })
     };

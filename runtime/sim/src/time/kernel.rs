@@ -2,8 +2,8 @@
 
 use meshwright_backend::{DType, Kernel, KernelOp};
 
-use crate::SimError;
 use crate::cluster::{AttentionCurve, Gpu};
+use crate::error::SimError;
 
 /// Fraction of the rate of a large matmul that attention reaches on GPUs without measured attention. Measured on an
 /// H100 at 8,192 tokens: .72 and .68 (heads of 128, forward and backward), .64 and .54 (heads of 64).

@@ -13,7 +13,8 @@ use meshwright_backend::Kernel;
 use meshwright_mesh::{AxisSet, MeshShape};
 
 use crate::cluster::Cluster;
-use crate::{CallKind, CommCall, SimError};
+use crate::error::SimError;
+use crate::record::{CallKind, CommCall};
 
 pub use kernel::is_transfer;
 pub use software::SoftwareFactors;
@@ -35,9 +36,12 @@ impl<'a> Times<'a> {
         let ranks = mesh.world_size();
         let gpus = if cluster.levels.is_empty() { Some(1) } else { cluster.gpus };
         match gpus {
-            Some(gpus) if gpus < ranks => {
-                Err(SimError::MeshTooLarge { mesh: *mesh, ranks, cluster: cluster.name.clone(), gpus })
-            }
+            Some(gpus) if gpus < ranks => Err(SimError::MeshTooLarge {
+                mesh: *mesh,
+                ranks,
+                cluster: cluster.name.clone(),
+                gpus,
+            }),
             _ => Ok(Times { cluster, mesh, kernels: HashMap::new(), collectives: HashMap::new() }),
         }
     }
