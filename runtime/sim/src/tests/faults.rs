@@ -58,7 +58,9 @@ fn a_missing_collective_is_a_deadlock() {
 fn messages_have_two_ends() {
     let log = |ops: &[CallKind]| {
         let mut log = LogWriter::new();
-        ops.iter().for_each(|op| drop(log.message(*op, message(0, 0), 8)));
+        for op in ops {
+            log.message(*op, message(0, 0), 8);
+        }
         log.finish()
     };
     let unmatched =

@@ -31,11 +31,10 @@ fn random_cluster(numbers: &mut Numbers) -> Cluster {
     let slower = numbers.between(5e9, bandwidth);
     levels.push(level("rack", rack, slower, numbers.between(latency, 100e-6)));
     let slowest = numbers.between(1e9, slower);
-    levels.push(level("cluster", usize::MAX, slowest, numbers.between(100e-6, 300e-6)));
-    for outer in &mut levels[1..] {
-        // More than the latency inside of a node, which a group loses that has one rank in each.
-        outer.latency_per_doubling = figure(numbers.between(100e-6, 200e-6));
-    }
+    levels.push(level("cluster", usize::MAX, slowest, numbers.between(200e-6, 300e-6)));
+    // A group that is spread over twice as many nodes loses latencies of the levels inside, and adds one of these.
+    levels[1].latency_per_doubling = figure(numbers.between(100e-6, 200e-6));
+    levels[2].latency_per_doubling = figure(numbers.between(200e-6, 400e-6));
     if numbers.below(2) == 0 {
         levels[0].all_reduce_bandwidth = Some(figure(numbers.between(bandwidth, 2.0 * bandwidth)));
     }

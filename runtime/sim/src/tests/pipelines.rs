@@ -157,10 +157,65 @@ fn actions_and_messages_have_spans() {
         "0 15 compute: B 0.1 4".into(),
         format!("1 2 comm pp (messages from 0): {} 0.5", message("activation", 0, 0, 1)),
         "1 2.5 compute: F 1.0 2".into(),
-        format!("1 4 comm pp (messages from 0): {} 0.5", message("activation", 1, 0, 1)),
+        format!("1 4.5 comm pp (messages from 0): {} 0.5", message("activation", 1, 0, 1)),
         "1 4.5 compute: B 1.0 4".into(),
         "1 8.5 compute: F 1.1 2".into(),
         "1 10.5 compute: B 1.1 4".into(),
     ];
     assert_eq!(lines, expected);
+}
+
+#[test]
+fn zz_speed() {
+    let schedule = ScheduleKind::Interleaved.generate(16, 7, 16).unwrap();
+    let schedule = lower_schedule(&schedule, LOOKAHEAD);
+    let logs: Vec<_> = logs(&schedule, COSTS)
+        .into_iter()
+        .map(|log| {
+            let mut log = (*log).clone();
+            let events = std::mem::take(&mut log.events);
+            let mut number = 1 << 20;
+            for event in events {
+                log.events.push(event);
+                if let crate::EventKind::Kernel(k) = event.kind {
+                    for i in 0..28 {
+                        let mut k = k;
+                        k.written += i;
+                        log.events
+                            .push(crate::Event { kind: crate::EventKind::Kernel(k), ..event });
+                    }
+                    for i in 0..4 {
+                        number += 1;
+                        let axes = AxisSet::of(meshwright_mesh::AxisId::Tp);
+                        let call = crate::CommCall {
+                            number,
+                            op: CallKind::AllGather,
+                            axes,
+                            group: 8,
+                            bytes: 100,
+                            is_asynchronous: i % 2 == 0,
+                            message: None,
+                        };
+                        log.events
+                            .push(crate::Event { kind: crate::EventKind::Call(call), ..event });
+                        if i % 2 == 0 {
+                            log.events.push(crate::Event {
+                                kind: crate::EventKind::Await { number, of_previous_step: false },
+                                ..event
+                            });
+                        }
+                    }
+                }
+            }
+            Arc::new(log)
+        })
+        .collect();
+    let events: usize = logs.iter().map(|l| l.events.len()).sum();
+    let mesh: MeshShape = "pp=16,fsdp=128,tp=8".parse().unwrap();
+    for spans in [false, true] {
+        let options = SimOptions { spans, ..SimOptions::default() };
+        let start = std::time::Instant::now();
+        let step = simulate(&super::fixture::unit_cluster(8), &mesh, &logs, &options).unwrap();
+        eprintln!("{events} events, {} spans: {:?}", step.spans.len(), start.elapsed());
+    }
 }
