@@ -2,12 +2,11 @@
 
 use std::collections::HashSet;
 use std::fmt;
-use std::sync::Arc;
 
 use meshwright_backend::{Kernel, KernelOp};
 use meshwright_core::__internal::Pass;
 
-use crate::record::{Context, EventKind, StepLog};
+use crate::record::{EventKind, StepLog};
 
 /// A kind of computation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -55,31 +54,31 @@ impl fmt::Display for Computation {
 /// The kinds of the kernels of a log.
 pub struct Kinds<'a> {
     log: &'a StepLog,
-    /// Layers that compute a loss.
-    heads: HashSet<&'a Arc<str>>,
+    /// True for the contexts in layers that compute a loss.
+    is_head: Vec<bool>,
 }
 
 impl<'a> Kinds<'a> {
     /// Finds the layers that compute a loss.
     pub fn new(log: &'a StepLog) -> Kinds<'a> {
-        let mut heads = HashSet::new();
+        let mut has_loss = vec![false; log.contexts.len()];
         for event in &log.events {
-            if let EventKind::Kernel(kernel) = &event.kind
-                && is_loss(kernel.op)
-            {
-                heads.insert(&log.context(event).layer);
+            if let EventKind::Kernel(kernel) = &event.kind {
+                has_loss[event.context.0 as usize] |= is_loss(kernel.op);
             }
         }
-        heads.retain(|layer| !layer.is_empty());
-        Kinds { log, heads }
+        let contexts = log.contexts.iter().zip(has_loss);
+        let losses = contexts.filter(|(_, has_loss)| *has_loss).map(|(context, _)| &*context.layer);
+        let heads: HashSet<&str> = losses.filter(|layer| !layer.is_empty()).collect();
+        let is_head = log.contexts.iter().map(|context| heads.contains(&*context.layer)).collect();
+        Kinds { log, is_head }
     }
 
     /// Returns the kind of a kernel in the context with this index.
     pub fn kind(&self, kernel: &Kernel, context: usize) -> Computation {
-        let Context { pass, layer, .. } = &self.log.contexts[context];
         match kernel.op {
-            _ if *pass == Pass::Update => Computation::Optimizer,
-            op if is_loss(op) || self.heads.contains(layer) => Computation::Head,
+            _ if self.log.contexts[context].pass == Pass::Update => Computation::Optimizer,
+            op if is_loss(op) || self.is_head[context] => Computation::Head,
             KernelOp::Adamw | KernelOp::Sgd | KernelOp::ApplyUpdate | KernelOp::SumSquares => {
                 Computation::Optimizer
             }

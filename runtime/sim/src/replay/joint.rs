@@ -156,7 +156,7 @@ impl Joints {
 /// A stream that positions share.
 #[derive(PartialEq, Eq, Hash)]
 enum Channel {
-    /// From one position to another one.
+    /// Sender and receiver of messages.
     Pair([usize; 2]),
     Axes(AxisSet),
 }

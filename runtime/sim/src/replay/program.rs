@@ -13,7 +13,7 @@ use crate::time::{Times, is_transfer};
 use super::computation::{Computation, Kinds};
 use super::joint::{JointCall, Joints};
 
-/// What one position does in a step.
+/// The operations of one position in a step.
 pub struct Program {
     pub ops: Vec<Op>,
     pub calls: Vec<IssuedCall>,

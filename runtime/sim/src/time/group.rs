@@ -6,7 +6,7 @@ use crate::cluster::Level;
 
 /// A level over which a process group communicates.
 #[derive(Debug, Clone, Copy)]
-pub struct Stage<'a> {
+pub struct GroupLevel<'a> {
     /// The level.
     pub level: &'a Level,
     /// Members in a group of the level inside.
@@ -15,7 +15,12 @@ pub struct Stage<'a> {
     pub groups: f64,
 }
 
-impl Stage<'_> {
+impl GroupLevel<'_> {
+    /// Returns the bytes per second that each rank sends over this level.
+    pub fn bandwidth(&self) -> f64 {
+        self.level.collective_bandwidth.value
+    }
+
     /// Returns the seconds of a collective of no bytes over this level.
     pub fn latency(&self) -> f64 {
         let doublings = self.groups.log2() - 1.0;
@@ -26,9 +31,13 @@ impl Stage<'_> {
 /// Returns the levels over which the process groups along `axes` communicate, the innermost first; none for one rank.
 ///
 /// The outermost level holds the rest of a group.
-pub fn stages<'a>(levels: &'a [Level], mesh: &MeshShape, axes: AxisSet) -> Vec<Stage<'a>> {
+pub fn group_levels<'a>(
+    levels: &'a [Level],
+    mesh: &MeshShape,
+    axes: AxisSet,
+) -> Vec<GroupLevel<'a>> {
     let mut inside = 1;
-    let mut stages = Vec::new();
+    let mut found = Vec::new();
     for (idx, level) in levels.iter().enumerate() {
         let is_outermost = idx + 1 == levels.len();
         let members = if is_outermost {
@@ -38,26 +47,27 @@ pub fn stages<'a>(levels: &'a [Level], mesh: &MeshShape, axes: AxisSet) -> Vec<S
         };
         if members > inside {
             let groups = members as f64 / inside as f64;
-            stages.push(Stage { level, inside: inside as f64, groups });
+            found.push(GroupLevel { level, inside: inside as f64, groups });
             inside = members;
         }
     }
-    stages
+    found
 }
 
-/// Returns the innermost level that holds both positions along `pp` of every pipeline; `None` without levels.
+/// Returns the innermost level whose groups hold both positions along `pp` of a pipeline; `None` without levels.
 pub fn level_between<'a>(
     levels: &'a [Level],
     mesh: &MeshShape,
     positions: [usize; 2],
 ) -> Option<&'a Level> {
-    // All ranks of a position lie between these two, so if their pipelines stay in a group, most others do.
+    // The first and the last pipeline: if nodes do not divide the mesh, one of them leaves its group.
     let corners = [0, mesh.world_size() - 1];
     let is_inside = |level: &&Level| {
         corners.iter().all(|corner| {
             let coordinates = mesh.coordinates(*corner);
-            let group =
-                |position| mesh.rank_of(&coordinates.with(AxisId::Pp, position)) / level.size;
+            let group = |position| {
+                mesh.rank_of(&coordinates.with(AxisId::Pp, position)) / level.size.max(1)
+            };
             group(positions[0]) == group(positions[1])
         })
     };

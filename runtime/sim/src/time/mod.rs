@@ -63,8 +63,8 @@ impl<'a> Times<'a> {
     pub fn of_collective(&mut self, call: &CommCall) -> f64 {
         let (cluster, mesh) = (self.cluster, self.mesh);
         *self.collectives.entry((call.op, call.axes, call.bytes)).or_insert_with(|| {
-            let stages = group::stages(&cluster.levels, mesh, call.axes);
-            collective::collective_seconds(call.op, call.bytes as f64, &stages)
+            let levels = group::group_levels(&cluster.levels, mesh, call.axes);
+            collective::collective_seconds(call.op, call.bytes as f64, &levels)
         })
     }
 
