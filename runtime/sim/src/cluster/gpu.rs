@@ -23,7 +23,8 @@ pub struct Gpu {
     pub tile: [usize; 2],
     /// Rates of matmuls.
     pub matmul: MatmulCurve,
-    /// Rates of attention by length. A head takes the curve of the smallest `head_dim` that holds it, else the last one.
+    /// Rates of attention by length. A head takes the curve of the smallest `head_dim` that holds it, else that of the
+    /// largest one.
     pub attention: Vec<AttentionCurve>,
     /// Rates of attention without a curve, as fractions of the rate of large matmuls: forward and backward.
     pub attention_fraction: [Figure; 2],
@@ -85,9 +86,8 @@ impl Gpu {
         })
     }
 
-    /// Returns the trust in the rates of kernels: the lower one of matmuls and of other kernels, which take most of a
-    /// step.
+    /// Returns the trust in the rates of kernels: that of matmuls, which take most of a step.
     pub fn trust(&self) -> Trust {
-        self.matmul.efficiency.origin.trust.max(self.passes.others.origin.trust)
+        self.matmul.efficiency.origin.trust
     }
 }

@@ -1,16 +1,26 @@
 //! Clusters: their GPUs, and the levels of their interconnect.
+//!
+//! A [`Catalog`] holds the descriptions that are built in, and those of the user's TOML files.
 
+mod catalog;
 mod error;
 mod figure;
+mod file;
 mod gpu;
 mod level;
+mod request;
+mod spelling;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 
+pub use catalog::Catalog;
 pub use error::ClusterError;
 pub use figure::{Figure, Origin, Trust};
 pub use gpu::{AttentionCurve, Gpu, MatmulCurve, PassRates};
 pub use level::Level;
+pub use request::SizedCluster;
 
 /// The most GPUs of a cluster.
 pub const MAX_GPUS: usize = 10_000_000;
