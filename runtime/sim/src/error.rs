@@ -2,12 +2,13 @@
 
 use std::fmt;
 
-use meshwright_backend::DType;
 use meshwright_comm::MessageId;
 use meshwright_mesh::MeshShape;
 
+use crate::cluster::ClusterError;
+
 /// A step that cannot be simulated.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SimError {
     /// A cluster that is too small.
@@ -36,16 +37,9 @@ pub enum SimError {
         /// Degree of `pp`.
         positions: usize,
     },
-    /// A dtype that the GPU has no peak for.
-    #[error(
-        "the GPU `{gpu}` has no peak for {dtype}; add it to its description, or use another --dtype"
-    )]
-    NoPeak {
-        /// Name of the GPU.
-        gpu: String,
-        /// The dtype.
-        dtype: DType,
-    },
+    /// A description of a cluster that lacks a number, such as the peak of a dtype.
+    #[error(transparent)]
+    Cluster(#[from] ClusterError),
     /// A wait for a call that the log does not have before it.
     #[error(
         "event {event} of position {position} waits for call {number}, which the log does not issue before"

@@ -29,7 +29,8 @@ fn a_deadlock_names_positions_and_events() {
     let blocked =
         [1, 0].map(|from| BlockedPosition { position: 1 - from, event: 2, call: call(from) });
     let error = error("pp=2", &logs);
-    assert_eq!(error, SimError::Deadlock(blocked.into()));
+    let SimError::Deadlock(found) = &error else { panic!("{error}") };
+    assert_eq!(found[..], blocked);
     assert_eq!(
         error.to_string(),
         format!(
@@ -63,15 +64,19 @@ fn messages_have_two_ends() {
         }
         log.finish()
     };
-    let unmatched =
-        |position, event| SimError::UnmatchedMessage { position, event, message: message(0, 0) };
+    let assert_unmatched = |logs: [&[CallKind]; 2], position: usize, event: usize| {
+        let error = error("pp=2", &logs.map(log));
+        let found = matches!(error, SimError::UnmatchedMessage { position: p, event: e, message: m }
+            if (p, e, m) == (position, event, message(0, 0)));
+        assert!(found, "{error}");
+    };
     let (send, recv) = (CallKind::Send, CallKind::Recv);
-    assert_eq!(error("pp=2", &[log(&[send]), log(&[])]), unmatched(0, 0));
-    assert_eq!(error("pp=2", &[log(&[]), log(&[recv])]), unmatched(1, 0));
-    assert_eq!(error("pp=2", &[log(&[send]), log(&[send])]), unmatched(1, 0));
-    assert_eq!(error("pp=2", &[log(&[send, recv]), log(&[])]), unmatched(0, 0));
-    assert_eq!(error("pp=2", &[log(&[send]), log(&[recv, recv])]), unmatched(1, 1));
-    assert_eq!(error("pp=2", &[log(&[CallKind::AllReduce]), log(&[])]), unmatched(0, 0));
+    assert_unmatched([&[send], &[]], 0, 0);
+    assert_unmatched([&[], &[recv]], 1, 0);
+    assert_unmatched([&[send], &[send]], 1, 0);
+    assert_unmatched([&[send, recv], &[]], 0, 0);
+    assert_unmatched([&[send], &[recv, recv]], 1, 1);
+    assert_unmatched([&[CallKind::AllReduce], &[]], 0, 0);
 }
 
 #[test]
@@ -80,17 +85,16 @@ fn awaited_calls_are_issued() {
         let mut log = LogWriter::new();
         log.map(1);
         log.event(EventKind::Await { number: u32::MAX, of_previous_step });
-        let expected = SimError::UnknownCall { position: 0, event: 1, number: u32::MAX };
-        assert_eq!(error("1", &[log.finish()]), expected);
+        let expected =
+            "event 1 of position 0 waits for call 4294967295, which the log does not issue before";
+        assert_eq!(error("1", &[log.finish()]).to_string(), expected);
     }
     // A call that is issued later.
     let mut log = LogWriter::new();
     log.wait(0);
     log.start(CallKind::AllGather, AxisSet::ALL, 8);
-    assert_eq!(
-        error("1", &[log.finish()]),
-        SimError::UnknownCall { position: 0, event: 0, number: 0 }
-    );
+    let expected = "event 0 of position 0 waits for call 0, which the log does not issue before";
+    assert_eq!(error("1", &[log.finish()]).to_string(), expected);
 }
 
 #[test]
@@ -101,10 +105,8 @@ fn a_missing_peak_names_the_dtype() {
         let kernel = Kernel { op, dims, dtype: DType::Bf16, flops: 8, read: 8, written: 8 };
         log.event(EventKind::Kernel(kernel));
     }
-    assert_eq!(
-        error("1", &[log.finish()]).to_string(),
-        "the GPU `unit` has no peak for bf16; add it to its description, or use another --dtype"
-    );
+    let error = error("1", &[log.finish()]).to_string();
+    assert!(error.contains("`unit`") && error.contains("bf16"), "{error}");
 }
 
 #[test]

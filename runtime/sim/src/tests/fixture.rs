@@ -8,14 +8,20 @@ use meshwright_comm::MessageId;
 use meshwright_core::__internal::Pass;
 use meshwright_mesh::AxisSet;
 
-use crate::cluster::{AttentionCurve, Cluster, Figure, Gpu, Level, MatmulCurve, PassRates, Trust};
+use crate::cluster::{
+    AttentionCurve, Cluster, Figure, Gpu, Level, MatmulCurve, Origin, PassRates, Trust,
+};
 use crate::{
     Action, CallKind, CommCall, Context, ContextId, Event, EventKind, SimOptions, SoftwareFactors,
     StepLog,
 };
 
 pub fn figure(value: f64) -> Figure {
-    Figure { value, source: "test".into(), trust: Trust::Guess }
+    Figure { value, origin: origin() }
+}
+
+fn origin() -> Origin {
+    Origin { source: "test".into(), trust: Trust::Guess }
 }
 
 /// Options without factors of software.
@@ -42,6 +48,7 @@ pub fn unit_cluster(node: usize) -> Cluster {
             start: figure(0.0),
         },
         attention: Vec::new(),
+        attention_fraction: [one(), one()],
         passes: PassRates { others: one(), of: BTreeMap::new(), start: figure(0.0) },
         launch: [figure(0.0), figure(0.0)],
     };
@@ -70,6 +77,7 @@ pub fn h100() -> Cluster {
             attention(128, true, &[(2048, 350e12), (8192, 500e12)]),
             attention(64, false, &[(2048, 382e12), (8192, 473e12)]),
         ],
+        attention_fraction: [figure(0.6), figure(0.5)],
         passes: PassRates {
             others: figure(0.83),
             of: BTreeMap::from([(KernelOp::Rope, figure(0.75))]),
@@ -103,7 +111,7 @@ fn cluster(gpu: Gpu, levels: Vec<Level>) -> Cluster {
 }
 
 fn attention(head_dim: usize, is_backward: bool, rates: &[(usize, f64)]) -> AttentionCurve {
-    AttentionCurve { head_dim, is_backward, rates: rates.to_vec(), figure: figure(1.0) }
+    AttentionCurve { head_dim, is_backward, rates: rates.to_vec(), origin: origin() }
 }
 
 /// A log that is written event by event. On a [`unit_cluster`], a kernel of `n` bytes takes `n` seconds.

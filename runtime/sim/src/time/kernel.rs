@@ -2,18 +2,13 @@
 
 use meshwright_backend::{DType, Kernel, KernelOp};
 
-use crate::cluster::{AttentionCurve, Gpu};
-use crate::error::SimError;
-
-/// Fraction of the rate of a large matmul that attention reaches on GPUs without measured attention. Measured on an
-/// H100 at 8,192 tokens: .72 and .68 (heads of 128, forward and backward), .64 and .54 (heads of 64).
-const ATTENTION_FRACTION: f64 = 0.65;
+use crate::cluster::{AttentionCurve, ClusterError, Gpu};
 
 /// Returns the seconds of a kernel on its stream.
 ///
 /// # Errors
 /// If the GPU has no peak for the dtype of a matmul or of attention.
-pub fn kernel_seconds(gpu: &Gpu, kernel: &Kernel) -> Result<f64, SimError> {
+pub fn kernel_seconds(gpu: &Gpu, kernel: &Kernel) -> Result<f64, ClusterError> {
     let op = kernel.op;
     if is_transfer(op) || matches!(op, KernelOp::Upload | KernelOp::Download) {
         let seconds = kernel.bytes() as f64 / gpu.host_bandwidth.value;
@@ -35,7 +30,7 @@ pub fn is_transfer(op: KernelOp) -> bool {
 }
 
 /// Returns the FLOP/s of a matmul: see [`MatmulCurve`](crate::cluster::MatmulCurve).
-fn matmul_rate(gpu: &Gpu, kernel: &Kernel) -> Result<f64, SimError> {
+fn matmul_rate(gpu: &Gpu, kernel: &Kernel) -> Result<f64, ClusterError> {
     let [m, n, k] = [0, 1, 2].map(|dim| kernel.dims[dim] as usize);
     let curve = &gpu.matmul;
     let tiles = m.div_ceil(gpu.tile[0]) * n.div_ceil(gpu.tile[1]);
@@ -43,22 +38,27 @@ fn matmul_rate(gpu: &Gpu, kernel: &Kernel) -> Result<f64, SimError> {
     let used = if tiles > 0 { waves / waves.ceil() } else { 1.0 };
     let contraction = k as f64 / (k as f64 + curve.half_k.value);
     let efficiency = curve.efficiency.value * used.powf(curve.wave_exponent.value) * contraction;
-    Ok(peak(gpu, kernel.dtype)? * efficiency)
+    Ok(gpu.peak_of(kernel.dtype)?.value * efficiency)
 }
 
 /// Returns the FLOP/s of attention.
-fn attention_rate(gpu: &Gpu, kernel: &Kernel) -> Result<f64, SimError> {
-    let [keys, head_dim] = [1, 3].map(|dim| f64::from(kernel.dims[dim].max(1)));
+fn attention_rate(gpu: &Gpu, kernel: &Kernel) -> Result<f64, ClusterError> {
+    let [keys, head_dim] = [1, 3].map(|dim| kernel.dims[dim] as usize);
     let is_backward = kernel.op == KernelOp::AttentionBackward;
     // Curves are measured in bf16.
     let curves = gpu.attention.iter().filter(|curve| {
         curve.is_backward == is_backward && !curve.rates.is_empty() && kernel.dtype == DType::Bf16
     });
-    let distance = |curve: &AttentionCurve| (curve.head_dim as f64 / head_dim).ln().abs();
-    match curves.min_by(|a, b| distance(a).total_cmp(&distance(b))) {
-        Some(curve) => Ok(interpolated(&curve.rates, keys)),
-        None => Ok(peak(gpu, kernel.dtype)? * gpu.matmul.efficiency.value * ATTENTION_FRACTION),
+    // The smallest curve that holds the head, else the largest one.
+    let order = |curve: &&AttentionCurve| {
+        let is_smaller = curve.head_dim < head_dim;
+        (is_smaller, if is_smaller { usize::MAX - curve.head_dim } else { curve.head_dim })
+    };
+    if let Some(curve) = curves.min_by_key(order) {
+        return Ok(interpolated(&curve.rates, keys as f64));
     }
+    let fraction = gpu.attention_fraction[usize::from(is_backward)].value;
+    Ok(gpu.peak_of(kernel.dtype)?.value * gpu.matmul.efficiency.value * fraction)
 }
 
 /// Interpolates rates, in ascending order of lengths, in the logarithm of the length. Outside, the rate is that of the
@@ -71,10 +71,4 @@ fn interpolated(rates: &[(usize, f64)], length: f64) -> f64 {
     };
     let weight = (length / below as f64).ln() / (*above as f64 / below as f64).ln();
     rate_below + weight * (rate_above - rate_below)
-}
-
-fn peak(gpu: &Gpu, dtype: DType) -> Result<f64, SimError> {
-    let known = gpu.peak.iter().find(|(known, _)| *known == dtype);
-    let missing = || SimError::NoPeak { gpu: gpu.name.clone(), dtype };
-    known.map(|(_, figure)| figure.value).ok_or_else(missing)
 }
