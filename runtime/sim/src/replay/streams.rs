@@ -64,8 +64,8 @@ impl Streams {
         (start, end)
     }
 
-    /// Copies to the host, or from there, and returns the start and end. Kernels wait for a fetch, and before it for all
-    /// copies to the host; a copy to the host makes them wait for the one before it, whose memory is freed.
+    /// Copies to the host, or from there, and returns the start and end. Kernels wait for a fetch, and before it for
+    /// all copies to the host; a copy to the host makes them wait for the one before it, whose memory is freed.
     pub fn transfer(&mut self, seconds: f64, is_fetch: bool) -> Interval {
         let start = self.compute.max(self.host).max(self.transfers);
         let end = start + seconds;
