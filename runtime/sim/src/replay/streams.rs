@@ -21,8 +21,9 @@ pub struct Streams {
     /// End of the stream of transfers, and of the last copy to the host.
     transfers: f64,
     copied_out: f64,
-    /// Collectives that may still run beside kernels.
-    running: Vec<Interval>,
+    /// End of the last collective. From its issue on, some collective runs until then: one that has not begun waits for
+    /// another one on its stream.
+    communicating_until: f64,
     /// The time of the current step.
     pub spent: PositionTime,
 }
@@ -36,7 +37,7 @@ impl Streams {
             branch: 0.0,
             transfers: 0.0,
             copied_out: 0.0,
-            running: Vec::new(),
+            communicating_until: 0.0,
             spent: PositionTime::default(),
         }
     }
@@ -46,8 +47,8 @@ impl Streams {
     pub fn launch(&mut self, computation: Computation, work: f64, interference: f64) -> Interval {
         let start = self.compute.max(self.host);
         self.spent.launches += start - self.compute;
-        self.running.retain(|(_, end)| *end > start);
-        let end = slowed_end(start, work, &self.running, 1.0 + interference);
+        let slowed = (self.communicating_until - start).min(work * (1.0 + interference)).max(0.0);
+        let end = start + work + slowed * interference / (1.0 + interference);
         self.spent.computation[computation as usize] += end - start;
         self.compute = end;
         (start, end)
@@ -58,9 +59,7 @@ impl Streams {
         let start = self.compute.max(self.host).max(earliest).max(self.collectives[stream]);
         let end = start + seconds;
         self.collectives[stream] = end;
-        if end > start {
-            self.running.push((start, end));
-        }
+        self.communicating_until = self.communicating_until.max(end);
         (start, end)
     }
 
@@ -90,28 +89,5 @@ impl Streams {
         let waited = (end - self.compute).max(0.0);
         self.compute = self.compute.max(end);
         waited
-    }
-}
-
-/// Returns the end of a kernel that needs `work` seconds alone, and `factor` times as long while an interval lasts.
-fn slowed_end(start: f64, work: f64, intervals: &[Interval], factor: f64) -> f64 {
-    let (mut now, mut left) = (start, work);
-    loop {
-        let lasting = intervals.iter().filter(|(start, end)| *start <= now && now < *end);
-        let until = lasting.map(|(_, end)| *end).fold(now, f64::max);
-        let (until, pace) = if until > now {
-            (until, factor)
-        } else {
-            let starts = intervals.iter().map(|(start, _)| *start).filter(|start| *start > now);
-            (starts.fold(f64::INFINITY, f64::min), 1.0)
-        };
-        let done = (until - now) / pace;
-        if left > done {
-            left -= done;
-            now = until;
-        } else {
-            // Also for times that are no numbers.
-            return now + left * pace;
-        }
     }
 }
