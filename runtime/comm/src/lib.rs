@@ -77,6 +77,7 @@ pub use timeline::Timeline;
 /// Items for the other crates of Meshwright. Not part of the API.
 #[doc(hidden)]
 pub mod __internal {
+    pub use crate::call::axes_name;
     pub use crate::observed::CallObserver;
     pub use crate::timeline::DeviceSpan;
 }

@@ -52,7 +52,7 @@ impl fmt::Display for Call {
 }
 
 /// Returns the axes of a group as messages name them.
-pub(crate) fn axes_name(axes: AxisSet) -> String {
+pub fn axes_name(axes: AxisSet) -> String {
     match axes.iter().count() {
         0 => "no axis".into(),
         count if count == AxisId::ALL.len() => "the world".into(),

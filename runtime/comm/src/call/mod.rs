@@ -12,7 +12,7 @@ use meshwright_mesh::AxisSet;
 use super::{Blocks, CommError, ReduceOp, Site};
 
 pub(super) use compare::CallDifference;
-pub(super) use display::axes_name;
+pub use display::axes_name;
 
 /// An operation with all arguments that the members of a group must agree on.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -7,7 +7,8 @@ use super::Figure;
 pub struct Level {
     /// Its name: `node`.
     pub name: String,
-    /// GPUs of a group of this level; a multiple of those of the level inside.
+    /// GPUs of a group of this level; a multiple of those of the level inside. The last level of a cluster of any
+    /// number of GPUs has the largest multiple up to [`MAX_GPUS`](super::MAX_GPUS).
     pub size: usize,
     /// Bytes per second that each GPU sends to others of its group outside of the levels inside, by the data sheet.
     pub bandwidth: Figure,
@@ -17,8 +18,9 @@ pub struct Level {
     pub all_reduce_bandwidth: Option<Figure>,
     /// Bytes per second of a large message between two ranks.
     pub message_bandwidth: Figure,
-    /// Seconds of a collective of no bytes over two groups of the level inside.
+    /// Seconds that two groups of the level inside add to a collective of no bytes: the latencies of the levels of a
+    /// process group are added.
     pub latency: Figure,
-    /// Seconds that each doubling of the groups adds to it.
+    /// Seconds that each doubling of these groups adds to it.
     pub latency_per_doubling: Figure,
 }

@@ -1,14 +1,29 @@
 //! Clusters: their GPUs, and the levels of their interconnect.
+//!
+//! A [`Catalog`] holds the descriptions that are built in, and those of the user's TOML files.
 
+mod catalog;
+mod error;
 mod figure;
+mod file;
 mod gpu;
 mod level;
+mod request;
+mod spelling;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 
-pub use figure::{Figure, Trust};
+pub use catalog::Catalog;
+pub use error::ClusterError;
+pub use figure::{Figure, Origin, Trust};
 pub use gpu::{AttentionCurve, Gpu, MatmulCurve, PassRates};
 pub use level::Level;
+pub use request::SizedCluster;
+
+/// The most GPUs of a cluster.
+pub const MAX_GPUS: usize = 10_000_000;
 
 /// A cluster of GPUs of one kind.
 #[derive(Debug, Clone, PartialEq)]
@@ -23,4 +38,20 @@ pub struct Cluster {
     pub levels: Vec<Level>,
     /// GPUs of the cluster; `None` if it has any number.
     pub gpus: Option<usize>,
+}
+
+impl Cluster {
+    /// Returns the GPUs of a node: the size of the innermost level.
+    pub fn node(&self) -> usize {
+        self.levels[0].size
+    }
+
+    /// Returns the relative uncertainty of predicted times: that of the [trust](Gpu::trust) in the rates of kernels,
+    /// and 0.05 more for groups across nodes if the collectives of a level above the node are not measured.
+    pub fn uncertainty(&self, across_nodes: bool) -> f64 {
+        let is_measured =
+            |level: &Level| level.collective_bandwidth.origin.trust == Trust::Measured;
+        let network = across_nodes && !self.levels[1..].iter().all(is_measured);
+        self.gpu.trust().uncertainty() + if network { 0.05 } else { 0.0 }
+    }
 }

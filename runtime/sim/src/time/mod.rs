@@ -1,0 +1,87 @@
+//! Times of single kernels, collectives and messages.
+
+mod collective;
+mod group;
+mod kernel;
+mod software;
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+
+use meshwright_backend::Kernel;
+use meshwright_mesh::{AxisSet, MeshShape};
+
+use crate::cluster::Cluster;
+use crate::error::SimError;
+use crate::record::{CallKind, CommCall};
+
+pub use kernel::is_transfer;
+pub use software::SoftwareFactors;
+
+/// Times of kernels and calls of a mesh on a cluster. Equal ones are computed once.
+pub struct Times<'a> {
+    cluster: &'a Cluster,
+    mesh: &'a MeshShape,
+    kernels: HashMap<Kernel, f64>,
+    collectives: HashMap<(CallKind, AxisSet, u64), f64>,
+}
+
+impl<'a> Times<'a> {
+    /// Creates the times of a mesh whose ranks fill the cluster in their order.
+    ///
+    /// # Errors
+    /// If the cluster has fewer GPUs than the mesh has ranks, or several without a level that connects them.
+    pub fn new(cluster: &'a Cluster, mesh: &'a MeshShape) -> Result<Times<'a>, SimError> {
+        let ranks = mesh.world_size();
+        let gpus = if cluster.levels.is_empty() { Some(1) } else { cluster.gpus };
+        match gpus {
+            Some(gpus) if gpus < ranks => Err(SimError::MeshTooLarge {
+                mesh: *mesh,
+                ranks,
+                cluster: cluster.name.clone(),
+                gpus,
+            }),
+            _ => Ok(Times { cluster, mesh, kernels: HashMap::new(), collectives: HashMap::new() }),
+        }
+    }
+
+    /// Returns the seconds of a kernel on its stream.
+    ///
+    /// # Errors
+    /// If the GPU has no peak for the dtype.
+    pub fn of_kernel(&mut self, kernel: &Kernel) -> Result<f64, SimError> {
+        if let Some(seconds) = self.kernels.get(kernel) {
+            return Ok(*seconds);
+        }
+        let seconds = kernel::kernel_seconds(&self.cluster.gpu, kernel)?;
+        self.kernels.insert(*kernel, seconds);
+        Ok(seconds)
+    }
+
+    /// Returns the seconds of a collective whose members begin together.
+    pub fn of_collective(&mut self, call: &CommCall) -> f64 {
+        let (cluster, mesh) = (self.cluster, self.mesh);
+        *self.collectives.entry((call.op, call.axes, call.bytes)).or_insert_with(|| {
+            let levels = group::group_levels(&cluster.levels, mesh, call.axes);
+            collective::collective_seconds(call.op, call.bytes as f64, &levels)
+        })
+    }
+
+    /// Returns the seconds of a message between two positions along `pp`.
+    pub fn of_message(&self, positions: [usize; 2], bytes: u64) -> f64 {
+        let level = group::level_between(&self.cluster.levels, self.mesh, positions);
+        level.map_or(0.0, |level| collective::message_seconds(level, bytes as f64))
+    }
+
+    /// Returns the seconds that the host needs to launch a kernel, or a kernel of a CUDA graph takes.
+    pub fn of_launch(&self, cuda_graphs: bool) -> f64 {
+        self.cluster.gpu.launch[usize::from(cuda_graphs)].value
+    }
+
+    /// Returns the number of nodes, the groups of the innermost level.
+    pub fn nodes(&self) -> usize {
+        let node = self.cluster.levels.first().map_or(1, |level| level.size.max(1));
+        self.mesh.world_size().div_ceil(node)
+    }
+}
