@@ -15,6 +15,7 @@ pub enum ClusterError {
         /// The file or folder.
         path: PathBuf,
         /// The cause.
+        #[source]
         error: io::Error,
     },
     /// A faulty description.

@@ -1,8 +1,9 @@
-//! Command-line tool that writes new projects, draws metrics and pipeline schedules, and reports GPUs, libraries and
-//! checkpoints:
+//! Command-line tool that writes new projects, draws metrics and pipeline schedules, and reports GPUs, libraries,
+//! checkpoints and clusters:
 //! `cargo run --release --features cuda --bin meshwright -- --help`.
 
 mod ckpt;
+mod clusters;
 mod failure;
 mod new;
 mod plot;
@@ -17,8 +18,8 @@ use failure::Failure;
 use meshwright::exit_code::exit_on_panic;
 use meshwright::{finish_stdout, print_text};
 
-const ABOUT: &str = "Writes new projects, draws metrics and pipeline schedules, and reports GPUs, libraries and \
-                     checkpoints";
+const ABOUT: &str = "Writes new projects, draws metrics and pipeline schedules, and reports GPUs, libraries, \
+                     checkpoints and clusters";
 
 fn main() -> ExitCode {
     meshwright::ignore_file_size_signal();
@@ -49,6 +50,7 @@ fn run_command_line() -> Result<bool, Failure> {
     let (text, good) = match matches.subcommand() {
         Some(("schedule", matches)) => schedule::run_command(matches),
         Some(("ckpt", matches)) => ckpt::run_command(matches),
+        Some(("clusters", matches)) => clusters::run_command(matches),
         Some(("new", matches)) => new::run_command(matches),
         Some(("plot", matches)) => plot::run_command(matches),
         _ => probe(),
@@ -67,7 +69,14 @@ fn command() -> Command {
         .about(ABOUT)
         .subcommand_required(true)
         .arg_required_else_help(true)
-        .subcommands([new::command(), plot::command(), probe, schedule::command(), ckpt::command()])
+        .subcommands([
+            new::command(),
+            plot::command(),
+            probe,
+            schedule::command(),
+            ckpt::command(),
+            clusters::command(),
+        ])
 }
 
 /// Reports libraries and GPUs; returns false if no rank can run on a GPU.

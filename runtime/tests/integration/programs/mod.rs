@@ -1,6 +1,7 @@
 //! The programs of the crate, each run in a temporary folder.
 
 mod checkpoints;
+mod clusters;
 #[cfg(feature = "cuda")]
 mod meshwright;
 mod new_project;

@@ -4,10 +4,11 @@ use std::fs::File;
 use std::process::{Command, Stdio};
 
 /// Programs and arguments that print a text.
-const PRINTING: [(&str, &[&str]); 4] = [
+const PRINTING: [(&str, &[&str]); 5] = [
     (env!("CARGO_BIN_EXE_meshwright"), &["--help"]),
     (env!("CARGO_BIN_EXE_meshwright"), &["schedule"]),
     (env!("CARGO_BIN_EXE_meshwright"), &["schedule", "--help"]),
+    (env!("CARGO_BIN_EXE_meshwright"), &["clusters"]),
     (env!("CARGO_BIN_EXE_tokenize"), &["--help"]),
 ];
 
