@@ -48,8 +48,8 @@ impl ModelPlan {
         let rank = dry_run_rank(config)?;
         let parameters = estimate_parameters::<M>(&rank, &sizes)?;
         let bound = MemoryPlan::of_parameters(config, &outline, parameters);
-        // A run whose collectives are listed needs no memory.
-        let is_run = !config.explain;
+        // A dry run needs no memory.
+        let is_run = !config.is_dry_run();
         if is_run {
             bound.check_bound(config, available)?;
         }
