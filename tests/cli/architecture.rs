@@ -27,7 +27,7 @@ fn a_new_model_has_the_sizes_of_the_file() {
         assert_eq!(losses(), expected[..2]);
         let resumed = workspace.run(&format!("{RUN} --resume {out} --steps 3"));
         assert_eq!(resumed.code, Some(0), "{}", resumed.stderr);
-        assert_eq!(losses(), expected[2..]);
+        assert_eq!(losses(), expected);
         let other = workspace.run(&format!("{RUN} --resume {out} --steps 3 --hidden 64"));
         assert_contains(other.error(), &format!("add --architecture {path}, as in the saved run"));
     }
