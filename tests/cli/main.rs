@@ -1,5 +1,6 @@
 //! End-to-end tests of the training programs `train_llama` and `train_gpt2`, each run in a temporary folder.
 
+mod architecture;
 mod async_saving;
 mod data;
 mod dry_runs;

@@ -36,6 +36,33 @@ fn every_schedule_trains_as_one_rank() {
     }
 }
 
+/// Embedding and head are stages of their own: in evaluations, samples, checkpoints and their continuation, too.
+#[test]
+fn ends_are_stages_without_layers() {
+    let workspace = Workspace::new();
+    let small = SMALL.replace("--sample-tokens 0", "--sample-tokens 8 --clip 0");
+    let run = |flags: &str| {
+        let data = "--eval-data text.txt --eval-every 1 --eval-steps 1 --metrics m.jsonl";
+        let finished = workspace.run(&format!("{small} --micro-batches 4 {data} {flags}"));
+        assert_eq!(finished.code, Some(0), "{flags}\n{}", finished.stderr);
+        let continuation = finished.stdout.split("--- continuation ---").nth(1).map(str::to_owned);
+        (numbers(&workspace.metrics("m.jsonl"), "loss"), continuation.unwrap(), finished.stderr)
+    };
+    let (expected, continuation, _) = run("--mesh 1 --steps 4");
+    let (losses, _, stderr) = run("--mesh pp=4 --steps 2 --save out");
+    assert_contains(&stderr, "pipeline 1f1b: 4 stages of 0,1,1,0 layers");
+    assert_eq!(losses, expected[..2]);
+    let flags = "--mesh pp=2 --schedule zb-v --stages 0,1,1,0 --steps 4 --resume out/latest";
+    let (losses, sampled, _) = run(flags);
+    assert_eq!((losses, sampled), (expected, continuation));
+    // Times of the ends are part of the times of the layers beside them.
+    run("--mesh pp=4 --steps 2 --stage-times times.json");
+    let times = String::from_utf8(workspace.read("times.json")).unwrap();
+    assert_eq!(times.matches("blocks.").count(), 2, "{times}");
+    let (_, _, stderr) = run("--mesh pp=4 --steps 1 --stages times.json");
+    assert_contains(&stderr, "4 stages of 0,1,1,0 layers");
+}
+
 #[test]
 fn schedules_without_effect_give_a_warning() {
     let workspace = Workspace::new();

@@ -33,6 +33,8 @@ pub const SIZES: ModelSizes = ModelSizes {
     ffn: None,
     vocab: 50,
     tied: false,
+    experts: None,
+    top_k: None,
 };
 
 fn config(tied: bool) -> LlamaConfig {

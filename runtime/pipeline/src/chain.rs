@@ -35,11 +35,23 @@ pub struct CutPoint {
     pub layer: Option<usize>,
 }
 
+/// Place of a field, or of a layer, in a chain that is cut into stages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ChainPlace {
+    /// Before the first stack: on the first stage, which may have no layer then.
+    Front,
+    /// At a stage-cut point, or after it and before the next one.
+    Point(usize),
+    /// After the last stack, or only used by loss and logits: on the last stage.
+    Back,
+}
+
 impl ChainOutline {
     /// Returns the stage-cut points, in order: every layer of every stack, or every field of a chain without stacks.
     ///
-    /// Other fields go with one of these: fields before the first stack with its first layer, fields after a stack with
-    /// its last layer, and [`last`](Self::last) fields with the last point.
+    /// Other fields go with one of these: fields before the first stack with the first stage, fields between two stacks
+    /// with the layer before them, and fields after the last stack, as well as [`last`](Self::last) fields, with the
+    /// last stage.
     pub fn cut_points(&self) -> Vec<CutPoint> {
         let points_of_field = |(field, outline): (usize, &FieldOutline)| {
             let name = &outline.name;
@@ -61,25 +73,62 @@ impl ChainOutline {
         self.points_before(self.fields.len())
     }
 
-    /// Returns the stage-cut point to which the first layer of a field, or the whole field, belongs.
-    pub(super) fn point_of_field(&self, field: usize) -> usize {
+    /// Returns the place of the first layer of a field, or of the whole field.
+    pub(super) fn place_of_field(&self, field: usize) -> ChainPlace {
+        let is_stack = |field: &FieldOutline| field.layers.is_some();
         let before = self.points_before(field);
-        let is_point = self.fields[field].layers.is_some() || !self.has_stack();
-        if is_point { before } else { before.saturating_sub(1) }
+        if is_stack(&self.fields[field]) || !self.has_stack() {
+            ChainPlace::Point(before)
+        } else if !self.fields[..field].iter().any(is_stack) {
+            ChainPlace::Front
+        } else if !self.fields[field..].iter().any(is_stack) {
+            ChainPlace::Back
+        } else {
+            ChainPlace::Point(before.saturating_sub(1))
+        }
     }
 
-    /// Returns the stage-cut point to which the field or parameter at `path` belongs; `None` if it is not part of the
-    /// chain.
-    pub(super) fn point_of_path(&self, path: &str) -> Option<usize> {
+    /// Returns the place of the field or parameter at `path`; `None` if it is not part of the chain.
+    pub(super) fn place_of_path(&self, path: &str) -> Option<ChainPlace> {
         let (name, inside) = path.split_once('.').unwrap_or((path, ""));
         if self.last.iter().any(|last| last.name == name) {
-            return self.point_count().checked_sub(1);
+            return Some(ChainPlace::Back);
         }
         let field = self.fields.iter().position(|field| field.name == name)?;
-        let first = self.point_of_field(field);
-        let Some(layers) = &self.fields[field].layers else { return Some(first) };
+        let place = self.place_of_field(field);
+        let (ChainPlace::Point(first), Some(layers)) = (place, &self.fields[field].layers) else {
+            return Some(place);
+        };
         let layer: usize = inside.split('.').next()?.parse().ok()?;
-        (layer < layers.count).then_some(first + layer)
+        (layer < layers.count).then_some(ChainPlace::Point(first + layer))
+    }
+
+    /// Returns true if the first stage can do without a layer: it has the fields before the first stack.
+    pub(super) fn has_front(&self) -> bool {
+        (0..self.fields.len()).any(|field| self.place_of_field(field) == ChainPlace::Front)
+    }
+
+    /// Returns true if the last stage can do without a layer: it has the fields after the last stack.
+    pub(super) fn has_back(&self) -> bool {
+        (0..self.fields.len()).any(|field| self.place_of_field(field) == ChainPlace::Back)
+    }
+
+    /// Returns the largest number of stages.
+    pub(super) fn most_stages(&self) -> usize {
+        match self.point_count() {
+            0 => 0,
+            points => points + usize::from(self.has_front()) + usize::from(self.has_back()),
+        }
+    }
+
+    /// Names the stages that need no layer, for messages: `, except the first and the last`.
+    pub(super) fn describe_exceptions(&self) -> &'static str {
+        match (self.has_front(), self.has_back()) {
+            (true, true) => ", except the first and the last",
+            (true, false) => ", except the first",
+            (false, true) => ", except the last",
+            (false, false) => "",
+        }
     }
 
     /// Returns true if a field is a stack.

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use super::ChainOutline;
+use super::chain::ChainPlace;
 use super::partition::{Objective, optimal_counts};
 use meshwright_os::read_text;
 
@@ -19,17 +20,21 @@ use meshwright_os::read_text;
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum StageCut {
-    /// Minimizes the FLOPs of the most expensive stage. Of the optimal cuts, the one with the fewest layers in early
-    /// stages.
+    /// Minimizes the FLOPs of the most expensive stage. Of the optimal cuts, one with a layer in each stage, and of
+    /// these the one with the fewest layers in early stages. If it is better, or if there are more stages than layers,
+    /// the fields before the stacks are a stage without layers, or those after them, or both.
     #[default]
     Auto,
     /// Distributes the layers evenly; the fields before the first stack count as one layer, and those after the last
-    /// one too.
+    /// one too. They are stages of their own as for [`Auto`](Self::Auto).
     Even,
-    /// Number of layers of each stage; of a chain without stacks, number of fields.
+    /// Number of layers of each stage; of a chain without stacks, number of fields. The first may be 0 if the model has
+    /// fields before the first stack, and the last if it has fields after the last one.
     Counts(Vec<usize>),
     /// A JSON file with the milliseconds of each [`CutPoint`](super::CutPoint), by its path:
-    /// `{"blocks.0": 1.93, "blocks.1": 1.87}`. Minimizes the time of the slowest stage.
+    /// `{"blocks.0": 1.93, "blocks.1": 1.87}`. Minimizes the time of the slowest stage. The times of the first and of
+    /// the last point include the fields before and after the stacks, so a stage has no layer only if there are more
+    /// stages than layers.
     Measured(PathBuf),
 }
 
@@ -70,7 +75,7 @@ impl std::fmt::Display for StageCut {
 }
 
 impl StageCut {
-    /// Returns the number of stage-cut points of each stage. `costs` are the costs of the cut points, for `auto`.
+    /// Returns the number of stage-cut points of each stage. `costs` are the FLOPs of the chain, for `auto`.
     ///
     /// # Errors
     /// All problems of the cut.
@@ -78,61 +83,136 @@ impl StageCut {
         &self,
         chain: &ChainOutline,
         stages: usize,
-        costs: &[f64],
+        costs: &ChainCosts,
     ) -> Result<Vec<usize>, Vec<String>> {
         match self {
             StageCut::Counts(counts) => check_counts(counts, chain, stages),
             StageCut::Even => {
-                Ok(optimal_counts(&layer_counts(chain), stages, Objective::SquaredStages))
+                let costs = ChainCosts::of_layers(chain);
+                Ok(costs.optimal_counts(chain, stages, Objective::SquaredStages))
             }
-            StageCut::Auto => Ok(optimal_counts(costs, stages, Objective::LargestStage)),
+            StageCut::Auto => Ok(costs.optimal_counts(chain, stages, Objective::LargestStage)),
             StageCut::Measured(path) => {
-                let times = read_times(path, chain)?;
-                Ok(optimal_counts(&times, stages, Objective::LargestStage))
+                let costs = ChainCosts { front: 0.0, points: read_times(path, chain)?, back: 0.0 };
+                Ok(costs.optimal_counts(chain, stages, Objective::LargestStage))
             }
         }
     }
 }
 
-/// Returns the costs of the stage-cut points: `flops` of the fields at a path, or declared costs in layers of the first
-/// stack. Without any of these, every point costs the same.
-pub(super) fn point_costs(chain: &ChainOutline, flops: &dyn Fn(&str) -> f64) -> Vec<f64> {
-    let points = chain.cut_points();
-    let layer_flops = match points.first() {
-        Some(first) if chain.has_stack() => flops(&first.path),
-        _ => chain.fields.iter().map(|field| flops(&field.name)).sum::<f64>() / points.len() as f64,
-    };
-    let layer_flops = if layer_flops > 0.0 { layer_flops } else { 1.0 };
-    let cost = |declared: Option<f64>, path: &str| {
-        declared.map_or_else(|| flops(path), |cost| cost * layer_flops)
-    };
-    let of_point = |point: &super::CutPoint| cost(chain.fields[point.field].cost, &point.path);
-    let mut costs: Vec<f64> = points.iter().map(of_point).collect();
-    for (index, field) in chain.fields.iter().enumerate() {
-        if chain.has_stack() && field.layers.is_none() {
-            costs[chain.point_of_field(index)] += cost(field.cost, &field.name);
-        }
-    }
-    if let Some(last_point) = costs.last_mut() {
-        *last_point += chain.last.iter().map(|field| cost(field.cost, &field.name)).sum::<f64>();
-    }
-    if costs.iter().all(|cost| *cost == 0.0) { vec![1.0; costs.len()] } else { costs }
+/// Costs of a chain.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct ChainCosts {
+    /// Cost of the fields before the first stack.
+    pub front: f64,
+    /// Cost of each stage-cut point.
+    pub points: Vec<f64>,
+    /// Cost of the fields after the last stack, and of those that only loss and logits use.
+    pub back: f64,
 }
 
-/// Returns the stage-cut points as numbers of layers: one each, and one more for the fields at either end of the chain.
-fn layer_counts(chain: &ChainOutline) -> Vec<f64> {
-    let mut counts = vec![1.0; chain.point_count()];
-    let is_stack =
-        |field: Option<&super::FieldOutline>| field.is_some_and(|field| field.layers.is_some());
-    let has_front = chain.has_stack() && !is_stack(chain.fields.first());
-    let has_back = chain.has_stack() && !is_stack(chain.fields.last()) || !chain.last.is_empty();
-    if let (true, Some(first)) = (has_front, counts.first_mut()) {
-        *first += 1.0;
+impl ChainCosts {
+    /// Returns `flops` of the fields at a path, or declared costs in layers of the first stack. Without any of these,
+    /// every point costs the same.
+    pub fn new(chain: &ChainOutline, flops: &dyn Fn(&str) -> f64) -> ChainCosts {
+        let points = chain.cut_points();
+        let layer_flops = match points.first() {
+            Some(first) if chain.has_stack() => flops(&first.path),
+            _ => {
+                let of_fields = chain.fields.iter().map(|field| flops(&field.name));
+                of_fields.sum::<f64>() / points.len() as f64
+            }
+        };
+        let layer_flops = if layer_flops > 0.0 { layer_flops } else { 1.0 };
+        let cost = |declared: Option<f64>, path: &str| {
+            declared.map_or_else(|| flops(path), |cost| cost * layer_flops)
+        };
+        let of_point = |point: &super::CutPoint| cost(chain.fields[point.field].cost, &point.path);
+        let points = points.iter().map(of_point).collect();
+        let mut costs = ChainCosts { front: 0.0, points, back: 0.0 };
+        for (index, field) in chain.fields.iter().enumerate() {
+            if chain.has_stack() && field.layers.is_none() {
+                *costs.at_mut(chain.place_of_field(index)) += cost(field.cost, &field.name);
+            }
+        }
+        costs.back += chain.last.iter().map(|field| cost(field.cost, &field.name)).sum::<f64>();
+        let is_free = |cost: &f64| *cost == 0.0;
+        if is_free(&costs.front) && is_free(&costs.back) && costs.points.iter().all(is_free) {
+            costs.points.fill(1.0);
+        }
+        costs
     }
-    if let (true, Some(last)) = (has_back, counts.last_mut()) {
-        *last += 1.0;
+
+    /// Returns the costs in layers: one for each stage-cut point, and one for the fields at either end of the chain.
+    fn of_layers(chain: &ChainOutline) -> ChainCosts {
+        let one_if = |exists: bool| if exists { 1.0 } else { 0.0 };
+        ChainCosts {
+            front: one_if(chain.has_front()),
+            points: vec![1.0; chain.point_count()],
+            back: one_if(chain.has_back() || !chain.last.is_empty()),
+        }
     }
-    counts
+
+    fn at_mut(&mut self, place: ChainPlace) -> &mut f64 {
+        match place {
+            ChainPlace::Front => &mut self.front,
+            ChainPlace::Point(point) => &mut self.points[point],
+            ChainPlace::Back => &mut self.back,
+        }
+    }
+
+    /// Returns the number of stage-cut points of each stage that minimizes the objective. The ends of the chain are
+    /// stages without points only if no other cut is as good.
+    ///
+    /// # Panics
+    /// If there are no stages, or more than the chain allows.
+    pub fn optimal_counts(
+        &self,
+        chain: &ChainOutline,
+        stages: usize,
+        objective: Objective,
+    ) -> Vec<usize> {
+        let mut best: Option<(f64, Vec<usize>)> = None;
+        for (front, back) in [(false, false), (false, true), (true, false), (true, true)] {
+            let inner = stages.saturating_sub(usize::from(front) + usize::from(back));
+            let exists = (!front || chain.has_front()) && (!back || chain.has_back());
+            if !exists || !(1..=self.points.len()).contains(&inner) {
+                continue;
+            }
+            let (counts, cost) = self.counts_with_ends((front, back), inner, objective);
+            if best.as_ref().is_none_or(|(lowest, _)| cost < *lowest) {
+                best = Some((cost, counts));
+            }
+        }
+        best.expect("as many stages as the chain allows").1
+    }
+
+    /// Returns the optimal cut into `inner` stages with points, and its objective. Each end of the chain is one more
+    /// stage, or part of the stage beside it.
+    fn counts_with_ends(
+        &self,
+        (front, back): (bool, bool),
+        inner: usize,
+        objective: Objective,
+    ) -> (Vec<usize>, f64) {
+        let mut points = self.points.clone();
+        if let (false, Some(first)) = (front, points.first_mut()) {
+            *first += self.front;
+        }
+        if let (false, Some(last)) = (back, points.last_mut()) {
+            *last += self.back;
+        }
+        let (mut counts, mut cost) = optimal_counts(&points, inner, objective);
+        if front {
+            counts.insert(0, 0);
+            cost = objective.combine_costs(objective.of_stage(self.front), cost);
+        }
+        if back {
+            counts.push(0);
+            cost = objective.combine_costs(cost, objective.of_stage(self.back));
+        }
+        (counts, cost)
+    }
 }
 
 /// Checks that explicit counts fit the chain and the number of stages.
@@ -143,9 +223,14 @@ fn check_counts(
 ) -> Result<Vec<usize>, Vec<String>> {
     let mut problems = Vec::new();
     let (text, points) = (join_counts(counts), chain.point_count());
-    if let Some(empty) = counts.iter().position(|count| *count == 0) {
+    let may_be_empty = |stage: usize| {
+        stage == 0 && chain.has_front() || stage + 1 == counts.len() && chain.has_back()
+    };
+    let mut empty = counts.iter().enumerate().filter(|(_, count)| **count == 0);
+    if let Some((empty, _)) = empty.find(|(stage, _)| !may_be_empty(*stage)) {
         problems.push(format!(
-            "--stages: stage {empty} of {text} has no layer, and each stage needs one"
+            "--stages: stage {empty} of {text} has no layer, and each stage needs one{}",
+            chain.describe_exceptions()
         ));
     }
     let total = counts.iter().fold(0usize, |total, count| total.saturating_add(*count));

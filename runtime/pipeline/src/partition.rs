@@ -11,14 +11,16 @@ pub(super) enum Objective {
 }
 
 impl Objective {
-    fn of_stage(self, cost: f64) -> f64 {
+    /// Returns the contribution of one stage.
+    pub fn of_stage(self, cost: f64) -> f64 {
         match self {
             Objective::LargestStage => cost,
             Objective::SquaredStages => cost * cost,
         }
     }
 
-    fn combine_costs(self, first: f64, second: f64) -> f64 {
+    /// Returns the objective of the stages of `first` and `second` together.
+    pub fn combine_costs(self, first: f64, second: f64) -> f64 {
         match self {
             Objective::LargestStage => first.max(second),
             Objective::SquaredStages => first + second,
@@ -28,11 +30,15 @@ impl Objective {
 
 /// Returns the number of elements of `costs` in each of `stages` consecutive stages, none of them empty, that minimizes
 /// the objective: among optimal partitions the lexicographically smallest, which has the fewest layers in early stages,
-/// where 1F1B keeps the most micro-batches.
+/// where 1F1B keeps the most micro-batches. Returns the objective, too.
 ///
 /// # Panics
 /// If there are no stages, or fewer costs than stages. The sum of the costs must be finite.
-pub(super) fn optimal_counts(costs: &[f64], stages: usize, objective: Objective) -> Vec<usize> {
+pub(super) fn optimal_counts(
+    costs: &[f64],
+    stages: usize,
+    objective: Objective,
+) -> (Vec<usize>, f64) {
     assert!((1..=costs.len()).contains(&stages), "{} costs in {stages} stages", costs.len());
     let best = best_of_rest(costs, stages, objective);
     let optimum = best[stages][0];
@@ -53,7 +59,7 @@ pub(super) fn optimal_counts(costs: &[f64], stages: usize, objective: Objective)
         counts.push(end - start);
         start = end;
     }
-    counts
+    (counts, optimum)
 }
 
 /// Returns the objective of the costs from index `i` on in `s` stages, as `[s][i]`: infinite if they do not fit.

@@ -9,7 +9,8 @@ use meshwright_core::layout::AxisId;
 use meshwright_core::nn::{Build, BuildError, Built, Sizes};
 use meshwright_core::tensor::{Rank, UnitOwners};
 
-use super::cut::point_costs;
+use super::chain::ChainPlace;
+use super::cut::ChainCosts;
 use super::{ChainOutline, StageCut};
 
 /// Plan of a pipeline: the cut of a model's chain into stages, and their placement on ranks. The same on every rank.
@@ -18,7 +19,8 @@ pub struct StagePlan {
     chain: ChainOutline,
     /// The rank of each stage, as a position along `pp`.
     placement: Vec<usize>,
-    /// Number of stage-cut points of each stage.
+    /// Number of stage-cut points of each stage; 0 for a first or last stage with only the fields at its end of the
+    /// chain.
     counts: Vec<usize>,
 }
 
@@ -71,7 +73,7 @@ pub(super) fn cut_declared<M>(
     problems.extend(check_costs(chain));
     let mut plan = None;
     if problems.is_empty() {
-        let costs = point_costs(chain, &flops);
+        let costs = ChainCosts::new(chain, &flops);
         match request.cut.counts(chain, request.placement.len(), &costs) {
             Ok(counts) => plan = Some(StagePlan::of_counts(chain, request.placement, counts)),
             Err(found) => problems.extend(found),
@@ -117,7 +119,8 @@ impl StagePlan {
         &self.placement
     }
 
-    /// Returns the number of stage-cut points of each stage: layers, or fields of a chain without stacks.
+    /// Returns the number of stage-cut points of each stage: layers, or fields of a chain without stacks. The first
+    /// stage may have none, if a field comes before the stacks, and the last one, if a field comes after them.
     pub fn counts(&self) -> &[usize] {
         &self.counts
     }
@@ -137,14 +140,14 @@ impl StagePlan {
     pub fn fields_of_stage(&self, stage: usize) -> Vec<StageField> {
         let points = self.points_of_stage(stage);
         let layers_of_field = |(field, outline): (usize, &super::FieldOutline)| {
-            let first = self.chain.point_of_field(field);
-            let layers = match &outline.layers {
-                Some(layers) => {
+            let place = self.chain.place_of_field(field);
+            let layers = match (place, &outline.layers) {
+                (ChainPlace::Point(first), Some(layers)) => {
                     let start = points.start.clamp(first, first + layers.count);
                     let end = points.end.clamp(first, first + layers.count);
                     start - first..end - first
                 }
-                None => 0..usize::from(points.contains(&first)),
+                _ => 0..usize::from(self.stage_of_place(place) == Some(stage)),
             };
             (!layers.is_empty()).then_some(StageField { field, layers })
         };
@@ -153,8 +156,18 @@ impl StagePlan {
 
     /// Returns the stage of the field or parameter at `path`; `None` if it is not part of the chain.
     pub fn stage_of_path(&self, path: &str) -> Option<usize> {
-        let point = self.chain.point_of_path(path)?;
-        (0..self.stage_count()).find(|stage| self.points_of_stage(*stage).contains(&point))
+        self.stage_of_place(self.chain.place_of_path(path)?)
+    }
+
+    fn stage_of_place(&self, place: ChainPlace) -> Option<usize> {
+        let mut stages = 0..self.stage_count();
+        match place {
+            ChainPlace::Front => stages.next(),
+            ChainPlace::Point(point) => {
+                stages.find(|stage| self.points_of_stage(*stage).contains(&point))
+            }
+            ChainPlace::Back => stages.next_back(),
+        }
     }
 
     /// Returns the number of layers of a stage; 0 if the chain has no stacks.
@@ -217,7 +230,7 @@ fn check_placement(chain: &ChainOutline, placement: &[usize], ranks: usize) -> V
         ));
     }
     let stages = placement.len();
-    if stages > chain.point_count() {
+    if stages > chain.most_stages() {
         let chunks = match stages / ranks {
             chunks if chunks > 1 && stages.is_multiple_of(ranks) => {
                 format!(" x --virtual-stages {chunks}")
@@ -225,8 +238,9 @@ fn check_placement(chain: &ChainOutline, placement: &[usize], ranks: usize) -> V
             _ => String::new(),
         };
         problems.push(format!(
-            "--mesh: pp={ranks}{chunks} makes {stages} stages, but {}, and each stage needs a layer",
-            chain.describe_points()
+            "--mesh: pp={ranks}{chunks} makes {stages} stages, but {}, and each stage needs a layer{}",
+            chain.describe_points(),
+            chain.describe_exceptions()
         ));
     }
     problems

@@ -4,15 +4,17 @@ use crate::schedule::Schedule;
 
 use super::StagePlan;
 
-/// Splits every stage of a plan and of its schedule into stages of one stage-cut point each, on the same rank. Ranks
-/// compute the same in the same order, and exchange the same messages: losses, gradients and parameters keep their
-/// bits.
+/// Splits every stage of a plan and of its schedule into stages of one stage-cut point each, on the same rank; a stage
+/// without layers stays as it is. Ranks compute the same in the same order, and exchange the same messages: losses,
+/// gradients and parameters keep their bits.
 ///
 /// # Panics
 /// If the schedule places other stages than the plan.
 pub fn split_at_cut_points(plan: &StagePlan, schedule: &Schedule) -> (StagePlan, Schedule) {
     assert_eq!(schedule.placement, plan.placement(), "the stages of the schedule and the plan");
-    let schedule = schedule.split_stages(plan.counts());
-    let counts = vec![1; schedule.stages()];
+    let parts: Vec<usize> = plan.counts().iter().map(|count| (*count).max(1)).collect();
+    let schedule = schedule.split_stages(&parts);
+    let split = |count: &usize| if *count == 0 { vec![0] } else { vec![1; *count] };
+    let counts = plan.counts().iter().flat_map(split).collect();
     (StagePlan::of_counts(plan.chain(), &schedule.placement, counts), schedule)
 }

@@ -19,7 +19,7 @@ use super::explain::explain_step;
 use super::hub::fetch_models;
 use super::machine::{Machine, open_machine, suggested_ranks};
 use super::plan::{
-    Plan, PreparedOutputs, check_auto_ranks, open_model, open_resumed, take_saved_settings,
+    OpenedModel, Plan, PreparedOutputs, check_auto_ranks, open_resumed, take_saved_settings,
     with_vocab_of_data,
 };
 use super::preflight::compare_with_one_rank;
@@ -161,7 +161,7 @@ impl<M: LanguageModel> Trainer<M> {
                     None => {
                         let machine = open_machine(config)?;
                         let memory = memory_for_choice(config, machine.as_ref());
-                        opened.insert((machine, open_model(config)?, memory))
+                        opened.insert((machine, OpenedModel::open(config)?, memory))
                     }
                 };
                 Plan::check_fit::<M>(config, model, memory.filter(|_| counts_memory))
@@ -202,7 +202,7 @@ impl<M: LanguageModel> Trainer<M> {
     pub fn on(mut config: Config, machine: Box<dyn Machine>) -> Result<Trainer<M>> {
         let init_from = match &mut config.model {
             ModelSource::InitFrom(folder) => Some(folder),
-            ModelSource::New(_) => None,
+            ModelSource::Architecture(_) | ModelSource::New(_) => None,
         };
         fetch_models::<M::Config>(init_from, config.tokenizer.as_mut(), &config.accept_keys)
             .inspect_err(|error| machine.announce_failure(error))?;

@@ -24,7 +24,12 @@ fn pipelines() {
             ),
             (&on("--stages 1,2"), &["--stages: 1,2 are 2 stages of 3 layers; this mesh has 2"]),
             (&on("--stages 2"), &["--stages: 2 are 1 stage of 2 layers; this mesh has 2"]),
-            (&on("--stages 2,0"), &["--stages: stage 1 of 2,0 has no layer"]),
+            (
+                &on("--schedule interleaved --stages 1,0,1,0"),
+                &[
+                    "--stages: stage 1 of 1,0,1,0 has no layer, and each stage needs one, except the first and the last",
+                ],
+            ),
             (&on("--stages evenly"), &["--stages: `evenly` is not a cut into stages"]),
             (&on("--stages none.json"), &["--stages: none.json: No such file"]),
             (&on("--stages times.json"), &["times.json: has no time of `blocks.1`"]),

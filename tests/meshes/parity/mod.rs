@@ -16,6 +16,7 @@ mod mixer;
 mod moe;
 mod pipeline;
 mod pipeline_dropout;
+mod pipeline_ends;
 mod pipeline_gathers;
 mod pipeline_inputs;
 mod pipeline_refusals;

@@ -136,7 +136,7 @@ impl HfConfig for Gpt2Config {
 impl Family for Gpt2Config {
     fn of_sizes(sizes: &ModelSizes, seq: usize) -> Result<Gpt2Config, String> {
         // The head is always tied, independently of the flag.
-        let ModelSizes { hidden, layers, heads, kv_heads, ffn, vocab, tied: _ } = *sizes;
+        let ModelSizes { hidden, layers, heads, kv_heads, ffn, vocab, .. } = *sizes;
         if let Some(kv_heads) = kv_heads.filter(|kv_heads| *kv_heads != heads) {
             return Err(format!(
                 "--kv-heads: {kv_heads} differs from --heads {heads}, but a gpt2 has one key-value head per query \

@@ -118,7 +118,7 @@ impl HfConfig for LlamaConfig {
 
 impl Family for LlamaConfig {
     fn of_sizes(sizes: &ModelSizes, seq: usize) -> Result<LlamaConfig, String> {
-        let ModelSizes { hidden, layers, heads, kv_heads, ffn, vocab, tied } = *sizes;
+        let ModelSizes { hidden, layers, heads, kv_heads, ffn, vocab, tied, .. } = *sizes;
         Ok(LlamaConfig {
             hidden,
             ffn: ffn.unwrap_or_else(|| default_ffn(hidden)),

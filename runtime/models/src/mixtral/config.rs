@@ -176,7 +176,7 @@ impl HfConfig for MixtralConfig {
 
 impl Family for MixtralConfig {
     fn of_sizes(sizes: &ModelSizes, seq: usize) -> Result<MixtralConfig, String> {
-        let ModelSizes { hidden, layers, heads, kv_heads, ffn, vocab, tied } = *sizes;
+        let ModelSizes { hidden, layers, heads, kv_heads, ffn, vocab, tied, .. } = *sizes;
         Ok(MixtralConfig {
             hidden,
             ffn: ffn.unwrap_or_else(|| default_ffn(hidden)),
@@ -214,6 +214,16 @@ impl Family for MixtralConfig {
         }
     }
 
+    fn set_experts(&mut self, experts: Option<usize>, top_k: Option<usize>) -> Result<(), String> {
+        self.experts = experts.unwrap_or(self.experts);
+        self.top_k = top_k.unwrap_or(self.top_k);
+        let MixtralConfig { experts, top_k, .. } = *self;
+        if top_k > experts {
+            return Err(format!("--top-k: {top_k} is more than --experts {experts}"));
+        }
+        Ok(())
+    }
+
     fn set_penalties(&mut self, balance: Option<f64>, z_loss: Option<f64>) -> Result<(), String> {
         self.router_aux_loss_coef = balance.unwrap_or(self.router_aux_loss_coef);
         self.router_z_loss_coef = z_loss.unwrap_or(self.router_z_loss_coef);
@@ -247,6 +257,17 @@ mod tests {
         let sizes = ModelSizes { kv_heads: Some(2), ffn: Some(20), ..SIZES };
         let mixtral = MixtralConfig::of_sizes(&sizes, 16).unwrap();
         assert_eq!((mixtral.kv_heads, mixtral.ffn), (2, 20));
+    }
+
+    #[test]
+    fn experts_are_those_of_the_flags() {
+        let mut config = MixtralConfig::of_sizes(&SIZES, 16).unwrap();
+        config.set_experts(Some(4), None).unwrap();
+        assert_eq!((config.experts, config.top_k), (4, 2));
+        config.set_experts(None, Some(3)).unwrap();
+        assert_eq!((config.experts, config.top_k), (4, 3));
+        let refused = config.set_experts(Some(2), None).unwrap_err();
+        assert_eq!(refused, "--top-k: 3 is more than --experts 2");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Costs of stage-cut points: FLOPs, declared costs, measured times.
 
-use crate::cut::point_costs;
+use crate::cut::ChainCosts;
 use crate::{ChainOutline, StageCut, StageRequest, cut_stages};
 use meshwright_core::nn::{
     Attention, Build, Builder, Embedding, Layers, Linear, LmHead, Sizes, Stack,
@@ -74,19 +74,21 @@ fn heads_count_where_they_run() {
 fn declared_costs_are_in_layers() {
     let flops = |path: &str| if path.starts_with("blocks.") { 10.0 } else { 3.0 };
     let mut chain = tower(3);
-    assert_eq!(point_costs(&chain, &flops), [13.0, 10.0, 13.0]);
+    let costs = |front, points, back| ChainCosts { front, points: Vec::from(points), back };
+    assert_eq!(ChainCosts::new(&chain, &flops), costs(3.0, [10.0; 3], 3.0));
     chain.fields[0].cost = Some(1.5);
     chain.last[0].cost = Some(0.5);
-    assert_eq!(point_costs(&chain, &flops), [25.0, 10.0, 15.0]);
+    assert_eq!(ChainCosts::new(&chain, &flops), costs(15.0, [10.0; 3], 5.0));
     chain.fields[1].cost = Some(2.0);
-    assert_eq!(point_costs(&chain, &flops), [35.0, 20.0, 25.0]);
+    assert_eq!(ChainCosts::new(&chain, &flops), costs(15.0, [20.0; 3], 5.0));
     // Without a stack, a cost is relative to the average field, and without FLOPs, all are equal.
     let mut chain =
         ChainOutline { model: "Fields".to_owned(), fields: Vec::new(), last: Vec::new() };
     chain.fields = vec![field("a", None), field("b", None)];
-    assert_eq!(point_costs(&chain, &|_| 0.0), [1.0, 1.0]);
+    let costs = |points: [f64; 2]| ChainCosts { front: 0.0, points: Vec::from(points), back: 0.0 };
+    assert_eq!(ChainCosts::new(&chain, &|_| 0.0), costs([1.0, 1.0]));
     chain.fields[0].cost = Some(2.0);
-    assert_eq!(point_costs(&chain, &|_| 3.0), [6.0, 3.0]);
+    assert_eq!(ChainCosts::new(&chain, &|_| 3.0), costs([6.0, 3.0]));
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::cut::point_costs;
+use crate::cut::ChainCosts;
 use crate::partition::{Objective, optimal_counts};
 use crate::plan::StagePlan;
 use crate::{ChainOutline, FieldOutline, StageCut};
@@ -84,9 +84,9 @@ fn cuts_are_optimal() {
             let all = partitions(costs.len(), stages);
             let best = all.iter().map(largest).fold(f64::INFINITY, f64::min);
             let expected = all.iter().find(|counts| largest(counts) == best).unwrap();
-            let found = optimal_counts(&costs, stages, Objective::LargestStage);
+            let (found, cost) = optimal_counts(&costs, stages, Objective::LargestStage);
             assert_eq!(&found, expected, "{costs:?} in {stages}");
-            assert_eq!(found, optimal_counts(&costs, stages, Objective::LargestStage));
+            assert_eq!(cost, best, "{costs:?} in {stages}");
         }
     }
 }
@@ -99,7 +99,7 @@ fn even_cuts_differ_by_one_layer() {
                 let mut costs = vec![1.0; layers];
                 costs[0] += front;
                 costs[layers - 1] += back;
-                let counts = optimal_counts(&costs, stages, Objective::SquaredStages);
+                let (counts, _) = optimal_counts(&costs, stages, Objective::SquaredStages);
                 let loads = stage_costs(&costs, &counts);
                 let largest = loads.iter().copied().fold(0.0, f64::max);
                 let smallest = loads.iter().copied().fold(f64::INFINITY, f64::min);
@@ -113,17 +113,50 @@ fn even_cuts_differ_by_one_layer() {
 fn even_cuts_put_few_layers_first() {
     for (layers, stages, expected) in
         [(8, 4, vec![1, 2, 3, 2]), (11, 4, vec![2, 3, 3, 3]), (6, 2, vec![3, 3])]
+            .into_iter()
+            .chain(EVEN_WITH_ENDS.map(|(layers, counts)| (layers, counts.len(), counts.to_vec())))
     {
-        let chain = ChainOutline {
-            model: "Tiny".to_owned(),
-            fields: vec![field("embed", None), field("blocks", Some(layers)), field("norm", None)],
-            last: vec![field("head", None)],
-        };
-        assert_eq!(StageCut::Even.counts(&chain, stages, &[]), Ok(expected));
+        let chain = chain_of(layers);
+        let costs = ChainCosts::new(&chain, &|_| 0.0);
+        assert_eq!(StageCut::Even.counts(&chain, stages, &costs), Ok(expected));
     }
 }
 
-/// Every layer and every field is in exactly one stage, stages are in the order of the chain, and none is empty.
+/// Layers, and their even cut into more stages than would have one each with the fields at the ends of the chain. An
+/// end is a stage of its own only if that is better.
+const EVEN_WITH_ENDS: [(usize, &[usize]); 4] =
+    [(2, &[0, 1, 1, 0]), (3, &[1, 1, 1, 0]), (4, &[1, 1, 1, 1]), (6, &[0, 1, 1, 1, 1, 1, 1, 0])];
+
+fn chain_of(layers: usize) -> ChainOutline {
+    ChainOutline {
+        model: "Tiny".to_owned(),
+        fields: vec![field("embed", None), field("blocks", Some(layers)), field("norm", None)],
+        last: vec![field("head", None)],
+    }
+}
+
+/// A head that costs more than a layer is a stage of its own if another stage can take its layer.
+#[test]
+fn expensive_ends_are_stages() {
+    let counts = |layers, stages, head: f64| {
+        let chain = chain_of(layers);
+        let flops = |path: &str| match path {
+            "head" => head,
+            _ => f64::from(u8::from(path.starts_with("blocks."))),
+        };
+        StageCut::Auto.counts(&chain, stages, &ChainCosts::new(&chain, &flops)).unwrap()
+    };
+    assert_eq!(counts(4, 4, 0.5), [1, 1, 1, 1]);
+    assert_eq!(counts(4, 4, 1.5), [1, 1, 2, 0]);
+    assert_eq!(counts(126, 8, 20.0), [18, 18, 18, 18, 18, 18, 18, 0]);
+    assert_eq!(counts(6, 7, 0.0), [1, 1, 1, 1, 1, 1, 0]);
+    let chain = chain_of(126);
+    let llama = counts(126, 128, 3.0);
+    assert_eq!((llama[0], llama[127], llama.iter().sum::<usize>()), (0, 0, chain.point_count()));
+}
+
+/// Every layer and every field is in exactly one stage, and stages are in the order of the chain. Only stages at its
+/// ends are without layers, and they have the fields before and after the stacks.
 #[test]
 fn every_cut_is_complete_and_in_order() {
     let mut numbers = Numbers(2);
@@ -131,20 +164,18 @@ fn every_cut_is_complete_and_in_order() {
         let chain = random_chain(&mut numbers);
         let points = chain.point_count();
         assert_eq!(points, chain.cut_points().len());
-        let stages = 1 + numbers.below(points);
-        let costs = point_costs(&chain, &|path| (path.len() * 31 % 7) as f64);
+        let stages = 1 + numbers.below(chain.most_stages());
+        let costs = ChainCosts::new(&chain, &|path| (path.len() * 31 % 7) as f64);
         let cut = [StageCut::Auto, StageCut::Even][case % 2].clone();
         let counts = cut.counts(&chain, stages, &costs).unwrap();
         assert_eq!(counts.len(), stages, "{chain:?}");
         assert_eq!(counts.iter().sum::<usize>(), points, "{chain:?}");
-        assert!(!counts.contains(&0), "{chain:?}: {counts:?}");
-        assert_eq!(
-            StageCut::Counts(counts.clone()).counts(&chain, stages, &[]),
-            Ok(counts.clone())
-        );
+        let given = StageCut::Counts(counts.clone());
+        assert_eq!(given.counts(&chain, stages, &costs), Ok(counts.clone()));
         let plan = StagePlan::of_counts(&chain, &(0..stages).collect::<Vec<_>>(), counts);
         let mut passed: Vec<(usize, usize)> = Vec::new();
         for stage in 0..stages {
+            assert!(!plan.fields_of_stage(stage).is_empty(), "{chain:?}: {:?}", plan.counts());
             for part in plan.fields_of_stage(stage) {
                 let outline = &chain.fields[part.field];
                 for layer in part.layers {

@@ -23,17 +23,21 @@ fn problems(chain: &ChainOutline, placement: &[usize], cut: &StageCut) -> Vec<St
 fn too_many_stages_are_refused() {
     let chain = TinyLlama::chain(6);
     let found = problems(&chain, &placement(4, 8, false), &StageCut::Auto);
+    assert_eq!(found, [""; 0], "the ends are stages of their own");
+    let found = problems(&chain, &placement(4, 12, false), &StageCut::Auto);
     assert_eq!(
         found,
         [
-            "--mesh: pp=4 x --virtual-stages 2 makes 8 stages, but `blocks` has Layers = 6, and each stage needs a \
-             layer"
+            "--mesh: pp=4 x --virtual-stages 3 makes 12 stages, but `blocks` has Layers = 6, and each stage needs a \
+             layer, except the first and the last"
         ]
     );
     let mut two = chain.clone();
     two.fields.push(field("decoder", Some(1)));
-    let found = problems(&two, &placement(4, 8, false), &StageCut::Even);
-    assert!(found[0].contains("but `blocks` and `decoder` have 7 layers, and each"), "{found:?}");
+    let found = problems(&two, &placement(4, 12, false), &StageCut::Even);
+    let expected =
+        "but `blocks` and `decoder` have 7 layers, and each stage needs a layer, except the first";
+    assert!(found[0].ends_with(expected), "{found:?}");
     let fields = ChainOutline { fields: vec![field("norm", None)], ..chain };
     let found = problems(&fields, &placement(4, 4, false), &StageCut::Even);
     assert!(
@@ -77,20 +81,42 @@ fn counts_fit_mesh_and_model() {
         (vec![6], vec!["--stages: 6 are 1 stage of 6 layers; this mesh has 4, and `blocks` has 6"]),
         (
             vec![3, 0, 3, 0],
-            vec!["--stages: stage 1 of 3,0,3,0 has no layer, and each stage needs one"],
+            vec![
+                "--stages: stage 1 of 3,0,3,0 has no layer, and each stage needs one, except the first and the last",
+            ],
         ),
         (
-            vec![0, usize::MAX, 1],
+            vec![1, 0, usize::MAX],
             vec![
-                "--stages: stage 0 of 0,18446744073709551615,1 has no layer, and each stage needs one",
-                "--stages: 0,18446744073709551615,1 are 3 stages of 18446744073709551615 layers; this mesh has 4, and \
+                "--stages: stage 1 of 1,0,18446744073709551615 has no layer, and each stage needs one, except the \
+                 first and the last",
+                "--stages: 1,0,18446744073709551615 are 3 stages of 18446744073709551615 layers; this mesh has 4, and \
                  `blocks` has 6",
             ],
         ),
+        (vec![0, 3, 3, 0], vec![]),
         (vec![1, 2, 2, 1], vec![]),
     ] {
         assert_eq!(problems(&chain, &placement(4, 4, false), &StageCut::Counts(counts)), expected);
     }
+}
+
+/// A chain that begins with its stack has no first stage without layers.
+#[test]
+fn ends_without_fields_are_no_stages() {
+    let mut chain = TinyLlama::chain(6);
+    chain.fields.remove(0);
+    let found = |counts: [usize; 4]| {
+        problems(&chain, &placement(4, 4, false), &StageCut::Counts(counts.into())).swap_remove(0)
+    };
+    let expected =
+        "--stages: stage 0 of 0,3,3,0 has no layer, and each stage needs one, except the last";
+    assert_eq!(found([0, 3, 3, 0]), expected);
+    let chain = ChainOutline { fields: TinyLlama::chain(6).fields[1..2].to_vec(), ..chain };
+    let cut = StageCut::Counts(vec![2, 2, 2, 0]);
+    let found = problems(&chain, &placement(4, 4, false), &cut);
+    let expected = "--stages: stage 3 of 2,2,2,0 has no layer, and each stage needs one";
+    assert_eq!(found[0], expected);
 }
 
 #[test]

@@ -17,14 +17,20 @@ pub type KeptFlags = BTreeMap<&'static str, String>;
 
 /// A flag, and those that are not taken from a checkpoint if the flag is given with another value than the saved one:
 /// they may not fit it.
-const DEPENDENT: [(&str, &[&str]); 6] = [
+const DEPENDENT: [(&str, &[&str]); 9] = [
     ("mesh", &["mesh-order", "zero", "schedule", "virtual-stages", "stages", "cp"]),
     ("schedule", &["virtual-stages", "stages"]),
     ("virtual-stages", &["stages"]),
     ("optimizer", &["betas", "eps", "momentum"]),
     ("dtype", &["reduce-dtype"]),
     ("init-from", &SIZES),
+    ("init-from", &["architecture"]),
+    ("architecture", &SIZES),
+    ("architecture", &["init-from"]),
 ];
+
+/// Flags that name the file with the sizes of the model.
+pub const MODEL_FILES: [&str; 2] = ["init-from", "architecture"];
 
 /// Returns the settings that a checkpoint keeps, by flag. Paths are absolute.
 pub fn kept_flags(config: &Config) -> KeptFlags {
@@ -104,10 +110,11 @@ pub fn add_kept_flags(
     }
     let text = |name: &str| Some(given.get(name)?.text.to_string_lossy().into_owned());
     let mut problems = Vec::new();
-    for name in SIZES.into_iter().filter(|_| !flags.contains_key("init-from")) {
+    let has_file = MODEL_FILES.iter().any(|name| flags.contains_key(name));
+    for name in SIZES.into_iter().filter(|_| !has_file) {
         // A size that follows from others is not saved; the family computes that of the feed-forward.
         let saved = match name {
-            "ffn" if !flags.contains_key(name) => continue,
+            "ffn" | "experts" | "top-k" if !flags.contains_key(name) => continue,
             "kv-heads" => flags.get(name).or_else(|| flags.get("heads")),
             _ => flags.get(name),
         };
@@ -129,9 +136,10 @@ pub fn add_kept_flags(
     };
     let left_out = DEPENDENT.into_iter().filter(|(name, _)| is_changed(name));
     let mut left_out: Vec<&str> = left_out.flat_map(|(_, names)| names.iter().copied()).collect();
-    // The sizes of a folder and of flags exclude each other.
+    // The sizes of a file and of flags exclude each other.
     if SIZES.into_iter().any(|name| given.contains_key(name)) {
-        left_out.extend(["init-from", "accept-keys"]);
+        left_out.extend(MODEL_FILES);
+        left_out.push("accept-keys");
     }
     for (name, value) in flags {
         if !left_out.contains(&name) {
@@ -213,7 +221,8 @@ mod tests {
             "t --mesh pp=2 --schedule /a/b.csv --stages /a/b.json",
             "t --mesh cp=2,fsdp=2 --cp ulysses --zero 1 --documents 7 --pack --mask-borders --order shuffled",
             "t --init-from /models/a --data /a/b.txt --tokenizer /a/t.json --recompute every=2 --accept-keys x,y.z",
-            "t --balance batch=0.05 --z-loss 1e-3",
+            "t --architecture /models/a/config.json --seq 64 --accept-keys x",
+            "t --balance batch=0.05 --z-loss 1e-3 --experts 4 --top-k 1",
             "t --balance none",
             "t --optimizer muon --momentum 0.8 --betas 0.8,0.99 --eps 1e-6 --lr 3e-4 --lr-schedule wsd --warmup 5 \
              --min-lr 1e-5 --weight-decay 0.25 --clip 0 --ema 0.999 --sample-tokens 0",
@@ -238,7 +247,9 @@ mod tests {
     fn every_flag_that_is_kept_has_a_value() {
         let lines = [
             "t --mesh pp=2 --mesh-order pp --recompute sqrt --data a --tokenizer b --text-key c --token-dtype u16 \
-             --documents 1 --pack --mask-borders --ema 0.5 --kv-heads 2 --ffn 2 --tied --optimizer muon",
+             --documents 1 --pack --mask-borders --ema 0.5 --kv-heads 2 --ffn 2 --tied --experts 4 --top-k 1 \
+             --optimizer muon",
+            "t --architecture a",
             "t --mesh cp=2 --cp ring --init-from a --accept-keys b --balance none --z-loss 0 --lr-schedule wsd",
             "t --eval-data v --eval-steps 1 --early-stop 1",
             "t --eval-fraction 0.5",

@@ -41,7 +41,7 @@ mod time_limit;
 pub(super) use continue_flags::{continuing_flags, exporting_flags};
 pub use error::{ConfigError, Problem, SettingSource};
 pub use flags::{Change, Flag, FlagKind, Kept};
-pub(super) use kept_flags::{flags_of, is_same, kept_flags};
+pub(super) use kept_flags::{MODEL_FILES, flags_of, is_same, kept_flags};
 pub use lr_schedule::{Decay, LrSchedule};
 pub(super) use memory_advice::memory_advice;
 pub use meshwright_store::family::ModelSizes;
@@ -70,6 +70,8 @@ pub enum DeviceChoice {
 pub enum ModelSource {
     /// `--init-from`: a Hugging Face folder.
     InitFrom(PathBuf),
+    /// `--architecture`: a new model of the sizes of a `config.json`, or of that in a folder.
+    Architecture(PathBuf),
     /// A new model of these sizes.
     New(ModelSizes),
 }
@@ -155,6 +157,12 @@ impl Config {
             checks: self.checks,
             ..Settings::new(self.seed)
         }
+    }
+
+    /// Returns true if no step of the run is computed: `--explain`. It needs no devices, no memory, and without `--data`
+    /// no tokens.
+    pub fn is_dry_run(&self) -> bool {
+        self.explain
     }
 
     /// Returns the settings of a run on the rows of `source`, which takes no `--data`.

@@ -102,7 +102,8 @@ other_names! {
     "moe-aux-loss-coeff" | "router-aux-loss-coef" | "aux-loss-coef" => "--balance batch=X";
     "moe-z-loss-coeff" | "router-z-loss-coef" => "--z-loss X";
     "num-experts" | "num-local-experts" | "n-experts"
-        => "", "a new Mixtral has eight experts; the config.json of --init-from sets other numbers";
+        => "--experts N";
+    "moe-router-topk" | "num-experts-per-tok" | "experts-per-token" | "router-topk" => "--top-k N";
     "bias" | "add-bias-linear" => "", "the model declares it, by the layer `Bias`";
     "dropout" | "attention-dropout" | "hidden-dropout" => "", "the model declares it, by the layer `Dropout`";
 

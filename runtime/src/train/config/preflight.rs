@@ -10,7 +10,7 @@ use super::{Config, Decay, DeviceChoice, LrSchedule, Precision};
 impl Config {
     /// Returns true if the run prints a result, and writes no files: `--explain` and `--preflight`.
     pub fn writes_nothing(&self) -> bool {
-        self.explain || self.preflight.is_some()
+        self.is_dry_run() || self.preflight.is_some()
     }
 
     /// Returns true if the run writes the metrics of each step.

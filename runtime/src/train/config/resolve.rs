@@ -94,6 +94,11 @@ impl RunSettings {
         Ok(self.config())
     }
 
+    /// Returns true if the sizes of the model come from the `config.json` of `--init-from` or `--architecture`.
+    pub(in crate::train) fn has_model_file(&self) -> bool {
+        self.init_from.is_some() || self.architecture.is_some()
+    }
+
     /// Returns true if a setting is given, or kept by a checkpoint.
     pub(in crate::train) fn is_given(&self, name: &str) -> bool {
         self.given.contains_key(name)
@@ -116,12 +121,12 @@ impl RunSettings {
         ordered.and_then(Result::ok).unwrap_or(self.axes())
     }
 
-    /// Returns the mesh in the default order. Without `--data` and `--init-from` it defaults to the four ranks of the
-    /// demonstration run.
+    /// Returns the mesh in the default order. Without `--data` and a model of a file it defaults to the four ranks of
+    /// the demonstration run.
     pub(super) fn axes(&self) -> MeshShape {
         match self.mesh {
             Some(MeshSetting::Axes(mesh)) => mesh,
-            None if self.data.is_none() && self.init_from.is_none() => {
+            None if self.data.is_none() && !self.has_model_file() => {
                 MeshShape::new([(AxisId::Dp, 2), (AxisId::Tp, 2)]).expect("the mesh is valid")
             }
             _ => MeshShape::SINGLE,
@@ -186,9 +191,10 @@ impl RunSettings {
 
     /// Returns the source of the model.
     pub(super) fn model(&self) -> ModelSource {
-        match &self.init_from {
-            Some(folder) => ModelSource::InitFrom(folder.clone()),
-            None => ModelSource::New(ModelSizes {
+        match (&self.init_from, &self.architecture) {
+            (Some(folder), _) => ModelSource::InitFrom(folder.clone()),
+            (None, Some(path)) => ModelSource::Architecture(path.clone()),
+            (None, None) => ModelSource::New(ModelSizes {
                 hidden: self.hidden,
                 layers: self.layers,
                 heads: self.heads,
@@ -196,6 +202,8 @@ impl RunSettings {
                 ffn: self.ffn,
                 vocab: self.vocab,
                 tied: self.tied,
+                experts: self.experts,
+                top_k: self.top_k,
             }),
         }
     }

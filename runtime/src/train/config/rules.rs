@@ -90,8 +90,8 @@ fn others_are_given(settings: &RunSettings, problems: &mut Problems) {
     let is_pipelined = settings.shape().degree(AxisId::Pp) > 1;
     let message = "needs a pp axis, such as --mesh pp=2; add one, or leave it out";
     need(is_pipelined, "mesh", "schedule virtual-stages stages", message);
-    let message = "needs --init-from DIR, whose keys it names";
-    need(settings.is_given("init-from"), "init-from", "accept-keys", message);
+    let message = "needs --init-from DIR or --architecture PATH, whose keys it names";
+    need(settings.has_model_file(), "init-from", "accept-keys", message);
     let has_documents = settings.is_given("documents");
     need(has_documents, "documents", "pack mask-borders", "needs --documents ID");
     let saves = settings.is_given("save");
@@ -190,12 +190,21 @@ fn reduce_dtype_keeps_precision(settings: &RunSettings, problems: &mut Problems)
     }
 }
 
+/// The sizes of a model come from flags or from one file.
 fn sizes_exclude_a_folder(settings: &RunSettings, problems: &mut Problems) {
-    for name in SIZES.into_iter().filter(|name| settings.is_given(name)) {
-        if settings.init_from.is_some() {
-            let message = "cannot be combined with --init-from, whose config.json sets the sizes";
-            problems.add(&[name], message);
+    let flag = match (&settings.init_from, &settings.architecture) {
+        (Some(_), Some(_)) => {
+            let message = "cannot be combined with --init-from, whose config.json sets the sizes; leave one out";
+            problems.add(&["architecture", "init-from"], message);
+            return;
         }
+        (Some(_), None) => "--init-from",
+        (None, Some(_)) => "--architecture",
+        (None, None) => return,
+    };
+    for name in SIZES.into_iter().filter(|name| settings.is_given(name)) {
+        let message = format!("cannot be combined with {flag}, whose config.json sets the sizes");
+        problems.add(&[name], message);
     }
 }
 

@@ -48,7 +48,7 @@ settings! {
         config: Option<PathBuf>, "FILE.toml" => #[serde(skip)] config_file;
         "Ranks along each axis: dp (replicas), fsdp (sharded replicas), tp (tensor-parallel), cp (context-parallel), \
          ep (experts), pp (pipeline), such as dp=2,tp=2; an axis left out has degree 1; auto=N chooses a mesh of N \
-         ranks [default: dp=2,tp=2 without --data and --init-from, else one rank]"
+         ranks [default: dp=2,tp=2 without --data, --init-from and --architecture, else one rank]"
         mesh: Option<MeshSetting>, "AXIS=N,..", at "/mesh" Free;
         "Order of the axes in rank numbers, outermost first, such as dp,pp,tp: ranks along the last one are neighbors \
          [default: pp,dp,fsdp,ep,cp,tp]"
@@ -76,8 +76,8 @@ settings! {
         schedule: Option<ScheduleSource>, "NAME", at "/pipeline/schedule" Warn;
         "Pipeline stages of each rank [default: 2 for interleaved, zb-v and dualpipev, else 1; needs a pp axis]"
         virtual_stages: Option<WholeNumber<1, 4096>>, "N", at "/pipeline/virtual-stages" Warn;
-        "Layers of each pipeline stage: auto (balances FLOPs), even (balances layers), a list such as 7,8,8,7, or \
-         FILE.json with measured milliseconds per layer [default: auto; needs a pp axis]"
+        "Layers of each pipeline stage: auto (balances FLOPs), even (balances layers), a list such as 7,8,8,7, whose \
+         first and last may be 0, or FILE.json with measured milliseconds per layer [default: auto; needs a pp axis]"
         stages: Option<StageCut>, "CUT", at "/pipeline/stages" Warn;
         "Activation checkpointing of layers: none, full (each layer is recomputed from its input), every=N (segments \
          of N layers), sqrt (segments of about the square root of the number of layers), attn (attention only) \
@@ -99,7 +99,10 @@ settings! {
         "Load sizes and weights from a Hugging Face folder of the model's family, or from hf://OWNER/NAME in a program \
          built with --features hub"
         init_from: Option<PathBuf>, "DIR", at "/model/init-from" Free;
-        "Leave out these keys of the config.json of --init-from, which the program does not know"
+        "Train a new model of the sizes of a config.json, or of that in a folder, of the model's family; weights are \
+         not read"
+        architecture: Option<PathBuf>, "PATH", at "/model/architecture" Free;
+        "Leave out these keys of the config.json of --init-from or --architecture, which the program does not know"
         accept_keys: Option<KeyList>, "KEY,..", at "/accept-keys" Free;
         "Width of the residual stream"
         hidden: Size = "128", "N", at "/model/new/hidden" Free;
@@ -116,11 +119,15 @@ settings! {
         vocab: Size = "256", "N", at "/model/new/vocab" Free;
         "Use one weight for the token embedding and the output head"
         tied: bool, at "/model/new/tied" Free;
+        "Experts of each block, num_local_experts of a config.json [default: 8 for a Mixtral; other families have none]"
+        experts: Option<Size>, "N", at "/model/new/experts" Free;
+        "Experts that each token chooses, num_experts_per_tok of a config.json [default: 2 for a Mixtral]"
+        top_k: Option<Size>, "N", at "/model/new/top-k" Free;
         "Load-balancing loss of each router of experts: none, or batch=X with weight X [default: router_aux_loss_coef \
-         of the config.json of --init-from, 0.01 for a new model]"
+         of the config.json of --init-from or --architecture, else 0.01]"
         balance: Option<Balance>, "LOSS", at "/balance" Warn => balance;
         "Weight of the z-loss of each router of experts, which keeps its logits small [default: router_z_loss_coef of \
-         the config.json of --init-from, else 0]"
+         the config.json of --init-from or --architecture, else 0]"
         z_loss: Option<Weight>, "X", at "/z-loss" Warn => z_loss;
     }
     group DATA {
@@ -236,7 +243,7 @@ settings! {
         "Tokens of the continuation sampled at the end"
         sample_tokens: Natural = "200", "N", at "/sample-tokens" Free;
         "Print the collectives of a training step, with their bytes and the computations that they overlap with, and \
-         exit"
+         exit; without --data nothing is read"
         explain: bool => explain;
         "Compare the losses, gradients and updates of the first steps on the mesh, as threads on the CPU, with one \
          rank, and exit [STEPS: 3]"
@@ -255,9 +262,9 @@ settings! {
         graphs: bool = |settings| settings.device == DeviceChoice::Cuda && !settings.no_graphs;
         /// `--dtype`: compute dtype of parameters and activations.
         dtype: Precision = RunSettings::dtype;
-        /// `--init-from`, or the sizes of a new model.
+        /// `--init-from` or `--architecture`, or the sizes of a new model.
         model: ModelSource = RunSettings::model;
-        /// `--accept-keys`: unknown keys of the `config.json` of `--init-from` that are left out.
+        /// `--accept-keys`: unknown keys of the `config.json` of `--init-from` or `--architecture` that are left out.
         accept_keys: Vec<String> = |settings| settings.accept_keys.clone().unwrap_or_default();
         /// `--documents`, `--pack` and `--mask-borders`: how rows are made of documents; `None` if each row is one.
         documents: Option<DocumentOptions> = RunSettings::document_options;
@@ -282,7 +289,8 @@ settings! {
 }
 
 /// Flags with the sizes of a new model.
-pub const SIZES: [&str; 7] = ["hidden", "layers", "heads", "kv-heads", "ffn", "vocab", "tied"];
+pub const SIZES: [&str; 9] =
+    ["hidden", "layers", "heads", "kv-heads", "ffn", "vocab", "tied", "experts", "top-k"];
 
 impl Flag {
     /// Returns the flag called `name`, written with dashes.

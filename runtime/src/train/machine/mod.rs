@@ -68,7 +68,7 @@ pub use gpus::Gpus;
 /// # Errors
 /// A device that is missing, and a failed rendezvous of processes.
 pub fn open_machine(config: &Config) -> Result<Box<dyn Machine>> {
-    if config.explain {
+    if config.is_dry_run() {
         // Only the first of several processes prints. One that a launcher has not started has no rank.
         let own_rank = ProcessRank::from_environment().ok().flatten().map(|own| own.rank);
         return Ok(Box::new(NoMachine { own_rank }));

@@ -11,7 +11,7 @@ use crate::train::{Error, Result};
 /// Returns the tokenizer of text for a model with `vocab` token ids; `text` is one of the files.
 pub fn choose_text_tokenizer(config: &Config, text: &DataInput, vocab: usize) -> Result<Tokenizer> {
     let tokenizer = choose_tokenizer(config)?;
-    // The vocabulary of a folder is given, and its tokenizer may have ids that no text uses.
+    // The vocabulary of a file is given, and its tokenizer may have ids that no text uses.
     let ids = tokenizer.vocab();
     if matches!(config.model, ModelSource::New(_)) && !tokenizer.is_bytes() && ids > vocab {
         let tokenizer = tokenizer.name().to_owned();
@@ -29,7 +29,7 @@ fn choose_tokenizer(config: &Config) -> Result<Tokenizer> {
     match (config.tokenizer.clone().or_else(|| tokenizer_of_model(config)), &config.model) {
         (Some(path), _) => Ok(Tokenizer::open(&path)?),
         (None, ModelSource::InitFrom(folder)) => Err(refuse_bytes(folder)),
-        (None, ModelSource::New(_)) => Ok(Tokenizer::Bytes),
+        (None, ModelSource::Architecture(_) | ModelSource::New(_)) => Ok(Tokenizer::Bytes),
     }
 }
 

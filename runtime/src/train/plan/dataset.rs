@@ -19,9 +19,10 @@ use super::data_tokenizer::{
     check_one_tokenizer, choose_decoder, choose_text_tokenizer, tokenizer_of_model,
 };
 use super::listed_files::ListedSource;
+use super::synthetic_rows::SyntheticRows;
 
-/// Opens `--data`, or the rows that the program makes, for a model with `vocab` token ids. Returns the tokenizer that
-/// decodes the tokens, too, if it is known.
+/// Opens `--data`, or the rows that the program makes, for a model with `vocab` token ids; a dry run without either has
+/// [`SyntheticRows`]. Returns the tokenizer that decodes the tokens, too, if it is known.
 ///
 /// # Errors
 /// As [`open_sources`].
@@ -30,6 +31,10 @@ pub fn open_training_data(
     vocab: usize,
 ) -> Result<(Vec<DataSource>, Option<Tokenizer>)> {
     let flag = "--data";
+    if config.has_synthetic_data() {
+        let rows = MadeRows::new(Arc::new(SyntheticRows), vocab);
+        return Ok((vec![DataSource::of_rows(rows)], None));
+    }
     if let Some(OwnRows(source)) = &config.rows {
         check_rows_replace_files(config, source.name())?;
         let rows = MadeRows::new(Arc::clone(source), vocab);
@@ -164,7 +169,7 @@ fn check_text_key(inputs: &[DataInput], config: &Config) -> Result<()> {
 /// # Errors
 /// A tokenizer or a record that cannot be read.
 pub fn with_vocab_of_data(mut settings: RunSettings) -> Result<RunSettings> {
-    if settings.init_from.is_some() || settings.is_given("vocab") {
+    if settings.has_model_file() || settings.is_given("vocab") {
         return Ok(settings);
     }
     let vocab = match (&settings.tokenizer, &settings.data) {
@@ -182,7 +187,8 @@ pub fn with_vocab_of_data(mut settings: RunSettings) -> Result<RunSettings> {
 
 /// Returns the samples of the sources: of documents, if `--documents` is given.
 pub fn sample(sources: Vec<DataSource>, config: &Config) -> Result<Dataset> {
-    let Config { seq, batch, order, seed, documents, .. } = *config;
+    let Config { seq, batch, order, seed, .. } = *config;
+    let documents = config.documents.filter(|_| !config.has_synthetic_data());
     let dataset = Dataset::of_sources(sources, seq, batch, (order, seed), documents)?;
     let short: Vec<&TokenFile> = dataset.files_without_rows().collect();
     if let [first, others @ ..] = &short[..] {

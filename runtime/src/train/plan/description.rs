@@ -18,6 +18,9 @@ impl Plan {
         let source = match (&self.resume, &config.model) {
             (Some(checkpoint), _) => format!("resuming {}", checkpoint.folder().display()),
             (None, ModelSource::InitFrom(folder)) => format!("weights of {}", folder.display()),
+            (None, ModelSource::Architecture(path)) => {
+                format!("a new model of {} from seed {}", path.display(), config.seed)
+            }
             (None, ModelSource::New(_)) => format!("a new model from seed {}", config.seed),
         };
         let validation = self.validation.as_ref().zip(config.validation.as_ref());
@@ -37,7 +40,11 @@ impl Plan {
             format_args!("{} with {}", describe_mesh(config), self.machine.describe()),
             counted(config.batch, "sequence"),
             counted(config.seq, "token"),
-            describe_data(dataset),
+            if config.has_synthetic_data() {
+                "synthetic data".to_owned()
+            } else {
+                describe_data(dataset)
+            },
         ) + &describe_packing(dataset.packing_waste())
             + &validation.unwrap_or_default()
             + &pipeline

@@ -11,6 +11,7 @@ mod memory;
 mod mixture_file;
 mod model_plan;
 mod on_mesh;
+mod opened_model;
 mod output_check;
 mod outputs;
 mod pipeline;
@@ -18,6 +19,7 @@ mod resume;
 mod saved_architecture;
 mod saved_settings;
 mod schedule;
+mod synthetic_rows;
 mod validation;
 
 use std::path::Path;
@@ -44,6 +46,7 @@ pub use checks::{check_auto_ranks, check_documents_are_used};
 pub use dataset::with_vocab_of_data;
 pub use description::describe_mesh;
 pub use memory::MemoryPlan;
+pub use opened_model::OpenedModel;
 pub use outputs::PreparedOutputs;
 pub use pipeline::{PipelinePlan, build_model};
 pub use resume::{open_if_any, open_resumed, take_saved_settings, warn_of_newer_checkpoints};
@@ -92,16 +95,15 @@ impl Plan {
         resume: Option<Checkpoint>,
     ) -> Result<Plan> {
         // Other ranks are processes, or do not run.
-        if machine.own_rank().is_none() && !config.explain {
+        if machine.own_rank().is_none() && !config.is_dry_run() {
             check_threads(&config)?;
         }
         check_batch(&config)?;
         check_context::<M>(&config)?;
-        let (mut family, weights) = open_model::<M::Config>(&config)?;
-        if let (ModelSource::InitFrom(folder), Some(weights)) = (&config.model, &weights) {
-            for warning in weights.warnings().iter().cloned().chain(family.warning()) {
-                print_line(&format!("warning: --init-from {}: {warning}", folder.display()));
-            }
+        let OpenedModel { mut family, weights, warnings } =
+            OpenedModel::<M::Config>::open(&config)?;
+        for warning in warnings {
+            print_line(&format!("warning: {warning}"));
         }
         let model = ModelPlan::new::<M>(&config, &family, weights.as_ref(), machine.memory())?;
         let ModelPlan { outline, sizes, params, pipeline, recomputes, memory, .. } = model;
@@ -163,22 +165,23 @@ impl Plan {
         })
     }
 
-    /// Checks that an [opened](open_model) model fits the mesh and `available` bytes for all ranks. The plan, a lower
-    /// bound, may take the fraction [`PLANNED_MEMORY`] of them. A run whose collectives are listed has to fit too.
+    /// Checks that an opened model fits the mesh and `available` bytes for all ranks. The plan, a lower bound, may take
+    /// the fraction [`PLANNED_MEMORY`] of them. A dry run has to fit too.
     ///
     /// # Errors
     /// The first reason why it does not fit.
     pub fn check_fit<M: LanguageModel>(
         config: &Config,
-        (family, weights): &(M::Config, Option<HfFolder>),
+        model: &OpenedModel<M::Config>,
         available: Option<f64>,
     ) -> Result<()> {
-        if !config.explain {
+        if !config.is_dry_run() {
             check_threads(config)?;
         }
         check_batch(config)?;
         check_context::<M>(config)?;
         let run = Config { explain: false, ..config.clone() };
+        let OpenedModel { family, weights, .. } = model;
         let model = ModelPlan::new::<M>(&run, family, weights.as_ref(), available)?;
         model.memory.check_fraction(PLANNED_MEMORY, config, available)
     }
@@ -214,7 +217,9 @@ fn describe_export<M: LanguageModel>(
     let of_data = tokenizer.filter(|tokenizer| !tokenizer.is_bytes());
     let (source, of_data) = match &config.model {
         ModelSource::InitFrom(folder) => (Some(folder.as_path()), None),
-        ModelSource::New(_) => (None, of_data.map(|tokenizer| Path::new(tokenizer.name()))),
+        ModelSource::Architecture(_) | ModelSource::New(_) => {
+            (None, of_data.map(|tokenizer| Path::new(tokenizer.name())))
+        }
     };
     let side_files = SideFiles::read(source, config.tokenizer.as_deref().or(of_data));
     let dtype = config.export_dtype.or(weights.map(HfFolder::dtype));
@@ -236,19 +241,4 @@ fn describe_export<M: LanguageModel>(
         Some(weights) => format.with_keys_of(weights),
         None => format,
     })
-}
-
-/// Returns the configuration of the model to train, and the folder of its weights if it is not new.
-pub fn open_model<F: Family>(config: &Config) -> Result<(F, Option<HfFolder>)> {
-    let (mut family, weights) = match &config.model {
-        ModelSource::InitFrom(folder) => {
-            let opened = HfFolder::open::<F>(folder, &config.accept_keys)
-                .map_err(Error::of_flag("--init-from"));
-            let (family, weights) = opened?;
-            (family, Some(weights))
-        }
-        ModelSource::New(sizes) => (F::of_sizes(sizes, config.seq).map_err(Error::Input)?, None),
-    };
-    family.set_penalties(config.balance, config.z_loss).map_err(Error::Input)?;
-    Ok((family, weights))
 }

@@ -48,8 +48,8 @@ impl ModelPlan {
         let rank = dry_run_rank(config)?;
         let parameters = estimate_parameters::<M>(&rank, &sizes)?;
         let bound = MemoryPlan::of_parameters(config, &outline, parameters);
-        // A run whose collectives are listed needs no memory.
-        let is_run = !config.explain;
+        // A dry run needs no memory.
+        let is_run = !config.is_dry_run();
         if is_run {
             bound.check_bound(config, available)?;
         }
@@ -67,7 +67,7 @@ impl ModelPlan {
         let recomputes =
             config.recompute.map_or(built.recomputes, |kind| kind != RecomputeOverride::Off);
         let steps =
-            DryRun { config, sizes: &sizes, pipeline: pipeline.as_ref(), records: config.explain };
+            DryRun { config, sizes: &sizes, pipeline: pipeline.as_ref(), records: config.is_dry_run() };
         let memory = bound.with_steps::<M>(&steps, &outline, available)?;
         if is_run {
             memory.check_memory(config, available)?;

@@ -9,7 +9,7 @@ use crate::train::{LanguageModel, Result};
 
 use super::checks::{check_batch, check_context, check_threads};
 use super::model_plan::ModelPlan;
-use super::{Plan, open_model};
+use super::{OpenedModel, Plan};
 
 impl Plan {
     /// Plans the same steps of a new run on some axes of the mesh, or on one rank, on the machine of `--device`.
@@ -22,7 +22,7 @@ impl Plan {
         check_threads(&config)?;
         check_batch(&config)?;
         check_context::<M>(&config)?;
-        let (family, weights) = open_model::<M::Config>(&config)?;
+        let OpenedModel { family, weights, .. } = OpenedModel::<M::Config>::open(&config)?;
         let model = ModelPlan::new::<M>(&config, &family, weights.as_ref(), machine.memory())?;
         let ModelPlan { outline, sizes, pipeline, memory, .. } = model;
         Ok(Plan {

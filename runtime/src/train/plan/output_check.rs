@@ -180,13 +180,19 @@ fn inputs<'a>(
         StageCut::Measured(path) => Some(path.as_path()),
         StageCut::Auto | StageCut::Even | StageCut::Counts(_) => None,
     });
-    let model = match &config.model {
-        ModelSource::InitFrom(folder) => Some(folder.as_path()),
-        ModelSource::New(_) => None,
+    let (model, architecture) = match &config.model {
+        ModelSource::InitFrom(folder) => (Some(folder.as_path()), None),
+        ModelSource::Architecture(path) => (None, Some(path.as_path())),
+        ModelSource::New(_) => (None, None),
+    };
+    let (folder, file) = match architecture {
+        Some(path) if path.is_dir() => (Some(path), None),
+        path => (None, path),
     };
     let files = [
         ("--config", config.config_file.as_deref()),
         ("--tokenizer", config.tokenizer.as_deref()),
+        ("--architecture", file),
         ("--schedule", schedule),
         ("--stages", stages),
     ];
@@ -194,10 +200,8 @@ fn inputs<'a>(
         let of_path = if path.is_dir() { NamedPath::folder } else { NamedPath::file };
         of_path("the default --data", path)
     });
-    named(NamedPath::file, files)
-        .chain(named(NamedPath::folder, [("--init-from", model), ("--resume", checkpoint)]))
-        .chain(own_text)
-        .collect()
+    let folders = [("--init-from", model), ("--architecture", folder), ("--resume", checkpoint)];
+    named(NamedPath::file, files).chain(named(NamedPath::folder, folders)).chain(own_text).collect()
 }
 
 /// Returns the files of data, and the folders and the file of a mixture that name them.

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::checkpoint::Checkpoint;
 use crate::checkpoint::hf::HfConfig;
-use crate::train::config::{Config, ModelSource};
+use crate::train::config::{Config, MODEL_FILES, ModelSource};
 use crate::train::{Error, Result};
 
 /// Key of the architecture among the saved settings.
@@ -21,8 +21,13 @@ const NOT_COMPARED: [&str; 5] =
 const LONGEST: &str = "max_position_embeddings";
 
 /// Keys of `config.json` of the sizes that are not saved as flags where they follow from others, and their flags.
-const DERIVED_SIZES: [(&str, &str); 3] =
-    [("intermediate_size", "--ffn"), ("n_inner", "--ffn"), ("num_key_value_heads", "--kv-heads")];
+const DERIVED_SIZES: [(&str, &str); 5] = [
+    ("intermediate_size", "--ffn"),
+    ("n_inner", "--ffn"),
+    ("num_key_value_heads", "--kv-heads"),
+    ("num_local_experts", "--experts"),
+    ("num_experts_per_tok", "--top-k"),
+];
 
 /// Checks that a checkpoint is of a model of family `C`.
 pub fn check_family<C: HfConfig>(checkpoint: &Checkpoint) -> Result<()> {
@@ -63,20 +68,30 @@ pub fn check_architecture(
     if differences.is_empty() {
         return Ok(());
     }
-    let saved_source = settings.pointer("/model/init-from").and_then(Value::as_str);
-    // The flag is kept as an absolute path.
-    let is_saved_folder = |folder: &Path| {
-        let kept = settings.pointer("/flags/init-from").and_then(Value::as_str);
-        let is_same = |saved: &str| std::path::absolute(folder).is_ok_and(|now| now == *saved);
-        kept.is_some_and(is_same) || saved_source.is_some_and(|saved| Path::new(saved) == folder)
+    // The flag is kept as an absolute path, and the setting as it was given.
+    let saved_in = |group: &str| {
+        MODEL_FILES.iter().find_map(|name| {
+            let path = settings.pointer(&format!("/{group}/{name}"))?.as_str()?;
+            Some((*name, path))
+        })
     };
-    let advice = match (saved_source, &config.model) {
-        (Some(saved), ModelSource::InitFrom(folder)) if is_saved_folder(folder) => {
+    let is_saved_file = |path: &Path| {
+        let is_same = |saved: &str| std::path::absolute(path).is_ok_and(|now| now == *saved);
+        saved_in("flags").is_some_and(|(_, kept)| is_same(kept))
+            || saved_in("model").is_some_and(|(_, saved)| Path::new(saved) == path)
+    };
+    let now = match &config.model {
+        ModelSource::InitFrom(path) => Some(("init-from", path)),
+        ModelSource::Architecture(path) => Some(("architecture", path)),
+        ModelSource::New(_) => None,
+    };
+    let advice = match (saved_in("model"), now) {
+        (Some((_, saved)), Some((_, path))) if is_saved_file(path) => {
             format!("restore the config.json of {saved}, with which the run was saved")
         }
-        (Some(saved), _) => format!("add --init-from {saved}, as in the saved run"),
-        (None, ModelSource::InitFrom(_)) => "leave --init-from out, as in the saved run".to_owned(),
-        (None, ModelSource::New(_)) => {
+        (Some((flag, saved)), _) => format!("add --{flag} {saved}, as in the saved run"),
+        (None, Some((flag, _))) => format!("leave --{flag} out, as in the saved run"),
+        (None, None) => {
             "leave out the flags that change it, or train another model without --resume".to_owned()
         }
     };

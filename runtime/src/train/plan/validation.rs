@@ -44,6 +44,8 @@ impl Validation {
         (tokenizer, vocab): (Option<&Tokenizer>, usize),
     ) -> Result<(Vec<DataSource>, Option<Validation>)> {
         let (sources, held_out) = match config.eval_fraction {
+            // There is nothing to hold out.
+            Some(_) if config.has_synthetic_data() => return Ok((sources, None)),
             Some(fraction) => {
                 let (sources, held_out) = hold_out(config, sources, fraction)?;
                 (sources, Some(held_out))

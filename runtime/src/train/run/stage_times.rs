@@ -19,9 +19,15 @@ pub fn write_stage_times(rank: &Rank, pipeline: &Pipeline, plan: &Plan) -> Resul
     if rank.index() > 0 {
         return Ok(());
     }
-    // Each stage has one cut point.
     let points = planned.stages.chain().cut_points();
-    let lines = points.iter().zip(times).map(|(point, ms)| format!("  {:?}: {ms:.6}", point.path));
+    let mut of_points = vec![0.0; points.len()];
+    for (stage, ms) in times.into_iter().enumerate() {
+        // A stage has one cut point; an end without a layer counts with the layer beside it.
+        let point = planned.stages.points_of_stage(stage).start;
+        of_points[point.min(points.len() - 1)] += ms;
+    }
+    let timed = points.iter().zip(of_points);
+    let lines = timed.map(|(point, ms)| format!("  {:?}: {ms:.6}", point.path));
     let text = format!("{{\n{}\n}}\n", lines.collect::<Vec<_>>().join(",\n"));
     let (flag, path) = ("--stage-times", path.clone());
     let written = move_aside(&path).and_then(|aside| fs::write(&path, text).map(|()| aside));

@@ -29,24 +29,35 @@ pub trait Family: HfConfig {
         None
     }
 
+    /// Sets the number of experts of a new model, and of those that each token chooses. `None` leaves them as they are.
+    ///
+    /// # Errors
+    /// A family without experts, and more chosen experts than there are, in a message that begins with the flag.
+    fn set_experts(&mut self, experts: Option<usize>, top_k: Option<usize>) -> Result<(), String> {
+        refuse_experts::<Self>([("--experts", experts.is_some()), ("--top-k", top_k.is_some())])
+    }
+
     /// Sets the weights of the penalties of routers: that of the load-balancing loss, and that of the z-loss. `None`
     /// leaves them as they are.
     ///
     /// # Errors
     /// A family without experts, in a message that begins with the flag.
     fn set_penalties(&mut self, balance: Option<f64>, z_loss: Option<f64>) -> Result<(), String> {
-        let given = [("--balance", balance), ("--z-loss", z_loss)];
-        match given.into_iter().find(|(_, weight)| weight.is_some()) {
-            Some((flag, _)) => Err(format!(
-                "{flag}: a {} has no router of experts; leave it out",
-                Self::MODEL_TYPE
-            )),
-            None => Ok(()),
-        }
+        refuse_experts::<Self>([("--balance", balance.is_some()), ("--z-loss", z_loss.is_some())])
     }
 
     /// Returns a warning about parts of `config.json` that training leaves out, if any.
     fn warning(&self) -> Option<String> {
         None
+    }
+}
+
+/// Refuses the first given flag of a family without experts.
+fn refuse_experts<F: Family>(flags: [(&str, bool); 2]) -> Result<(), String> {
+    match flags.into_iter().find(|(_, is_given)| *is_given) {
+        Some((flag, _)) => {
+            Err(format!("{flag}: a {} has no router of experts; leave it out", F::MODEL_TYPE))
+        }
+        None => Ok(()),
     }
 }

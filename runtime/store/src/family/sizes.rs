@@ -20,6 +20,10 @@ pub struct ModelSizes {
     pub vocab: usize,
     /// `--tied`: one weight for embedding and head.
     pub tied: bool,
+    /// `--experts`: experts of each block, for [`Family::set_experts`](super::Family::set_experts).
+    pub experts: Option<usize>,
+    /// `--top-k`: experts that each token chooses, for [`Family::set_experts`](super::Family::set_experts).
+    pub top_k: Option<usize>,
 }
 
 /// Sizes of a transformer, to describe it and to check data and sequence lengths.

@@ -24,6 +24,8 @@ fn default_run_has_four_ranks() {
         ffn: None,
         vocab: 256,
         tied: false,
+        experts: None,
+        top_k: None,
     };
     assert_eq!(config.model, ModelSource::New(sizes));
     let adamw = AdamWOptions { betas: (0.9, 0.95), eps: 1e-8, weight_decay: 0.1 };
@@ -58,10 +60,10 @@ fn flags_reach_their_fields() {
     let config = parse(
         "--mesh fsdp=2,cp=2 --device cuda --nondeterministic --no-graphs --dtype bf16 --reduce-dtype bf16 --zero 2 \
          --recompute every=2 --cp hybrid=2 --micro-batches 4 --memory-limit 1.5GiB --threads 3 --hidden 64 --layers 2 \
-         --heads 8 --kv-heads 2 --ffn 100 --vocab 300 --tied --data d.bin --tokenizer t.json --text-key body \
-         --token-dtype u32 --order shuffled --documents 7 --pack --mask-borders --batch 8 --seq 32 --steps 50 --seed 7 \
-         --lr 3e-4 --optimizer muon \
-         --momentum 0.8 --ema 0.999 --lr-schedule wsd --warmup 5 --min-lr 1e-5 --betas 0.8,0.99 --eps 1e-6 \
+         --heads 8 --kv-heads 2 --ffn 100 --vocab 300 --tied --experts 6 --top-k 3 --data d.bin --tokenizer t.json \
+         --text-key body --token-dtype u32 --order shuffled --documents 7 --pack --mask-borders --batch 8 --seq 32 \
+         --steps 50 --seed 7 --lr 3e-4 --optimizer muon --momentum 0.8 --ema 0.999 --lr-schedule wsd --warmup 5 \
+         --min-lr 1e-5 --betas 0.8,0.99 --eps 1e-6 \
          --weight-decay 0 --clip 0 --explain --save out --save-every 10 --save-async --keep 2 --max-failed-saves 5 \
          --resume out/latest --new-data --stop-after 3h50m --export-hf hf --metrics m.jsonl --trace t.json \
          --stage-times s.json --tensorboard tb --sample-tokens 0 --checks off --keep-best --eval-data v.bin \
@@ -92,6 +94,8 @@ fn flags_reach_their_fields() {
             ffn: Some(100),
             vocab: 300,
             tied: true,
+            experts: Some(6),
+            top_k: Some(3),
         }),
         accept_keys: Vec::new(),
         balance: None,

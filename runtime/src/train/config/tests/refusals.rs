@@ -126,6 +126,8 @@ fn values_that_do_not_go_together() {
         ),
         ("--init-from x --hidden 4", "--hidden: cannot be combined with --init-from"),
         ("--init-from x --tied", "--tied: cannot be combined with --init-from"),
+        ("--architecture x --top-k 4", "--top-k: cannot be combined with --architecture"),
+        ("--init-from x --architecture y", "--architecture: cannot be combined with --init-from"),
         ("--hidden 100 --heads 3", "--heads: 3 does not divide --hidden 100"),
         ("--heads 4 --kv-heads 3", "--kv-heads: 3 does not divide --heads 4"),
     ] {

@@ -59,6 +59,9 @@ fn a_resumed_run_takes_the_saved_settings() {
     // A folder replaces sizes, and sizes a folder.
     assert!(resumed("t --init-from a --mesh 1", saved).is_ok());
     assert!(resumed("t --hidden 16 --mesh 1", "t --init-from a").is_ok());
+    assert!(resumed("t --architecture a --mesh 1", "t --init-from a").is_ok());
+    assert!(resumed("t --init-from a --mesh 1", "t --architecture a").is_ok());
+    assert!(resumed("t --hidden 16 --mesh 1", "t --architecture a").is_ok());
 }
 
 #[test]

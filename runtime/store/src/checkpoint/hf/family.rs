@@ -5,8 +5,9 @@ use std::path::Path;
 
 use serde_json::{Map, Value};
 
+use super::file_names::CONFIG;
 use super::unread_keys::check_unread;
-use super::{DerivedTensor, HfSettings, StackedWeights};
+use super::{DerivedTensor, HfSettings, StackedWeights, other_content};
 use crate::checkpoint::{CheckpointError, files};
 
 /// The configuration of a model in the Hugging Face format, and the names of tensors in its folders.
@@ -54,20 +55,44 @@ pub trait HfConfig: Sized {
     /// A file that is missing or not JSON, another family's, with settings that [`from_settings`](Self::from_settings)
     /// refuses, or with keys that it does not read.
     fn read(folder: &Path, accepted: &[String]) -> Result<ConfigFile<Self>, CheckpointError> {
-        let path = folder.join("config.json");
-        let text = files::read_text(&path, files::MAX_JSON_BYTES)?;
-        let keys = serde_json::from_slice(&text).map_err(|error| format!("not JSON: {error}"));
-        let file = keys.and_then(|keys: Map<String, Value>| {
-            let settings = HfSettings::new(&keys);
-            check_family::<Self>(&settings)?;
-            refuse_quantized(&settings)?;
-            let config = Self::from_settings(&settings)?;
-            check_architecture(&settings, &config)?;
-            let warning = check_unread(&settings, accepted)?;
-            Ok(ConfigFile { config, keys, warning })
-        });
-        file.map_err(|reason| CheckpointError::settings(&path, reason))
+        read_file(&folder.join(CONFIG), accepted, refuse_quantized)
     }
+
+    /// Reads the architecture of a model without its weights: a `config.json`, or a folder with one. Keys that nothing
+    /// reads are left out if `accepted` has them, and so is how the weights are quantized.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read), and a path that is neither.
+    fn read_architecture(
+        path: &Path,
+        accepted: &[String],
+    ) -> Result<ConfigFile<Self>, CheckpointError> {
+        let file = other_content::find_config(path)?;
+        read_file(&file, accepted, |settings| {
+            settings.ignore(&["quantization_config"]);
+            Ok(())
+        })
+    }
+}
+
+/// Reads a `config.json`; `check` is of its keys, once they are known to be of the family.
+fn read_file<C: HfConfig>(
+    path: &Path,
+    accepted: &[String],
+    check: impl FnOnce(&HfSettings<'_>) -> Result<(), String>,
+) -> Result<ConfigFile<C>, CheckpointError> {
+    let text = files::read_text(path, files::MAX_JSON_BYTES)?;
+    let keys = serde_json::from_slice(&text).map_err(|error| format!("not JSON: {error}"));
+    let file = keys.and_then(|keys: Map<String, Value>| {
+        let settings = HfSettings::new(&keys);
+        check_family::<C>(&settings)?;
+        check(&settings)?;
+        let config = C::from_settings(&settings)?;
+        check_architecture(&settings, &config)?;
+        let warning = check_unread(&settings, accepted)?;
+        Ok(ConfigFile { config, keys, warning })
+    });
+    file.map_err(|reason| CheckpointError::settings(path, reason))
 }
 
 /// A `config.json`.

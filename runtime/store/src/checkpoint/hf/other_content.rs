@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use super::file_names::{CONFIG, INDEX, WEIGHTS};
-use crate::checkpoint::files;
+use crate::checkpoint::{CheckpointError, files};
 
 /// Most bytes of a file that is read for a message.
 const MAX_BYTES: u64 = 1 << 20;
@@ -91,6 +91,25 @@ pub fn describe_folder(folder: &Path) -> Option<String> {
     let is_model = |name: &&String| folder.join(name).join(CONFIG).is_file();
     let inner = names.iter().find(is_model)?;
     Some(format!("the folder inside of it has a model; name {}", folder.join(inner).display()))
+}
+
+/// Returns the `config.json` at `path`, which is the file or a folder with it.
+///
+/// # Errors
+/// A path that is neither, in words.
+pub fn find_config(path: &Path) -> Result<PathBuf, CheckpointError> {
+    let file = if path.is_dir() { path.join(CONFIG) } else { path.to_owned() };
+    let is_weights = |end: &&str| path.to_string_lossy().ends_with(*end);
+    let reason = if path.is_dir() && !file.exists() {
+        "the folder has no config.json, which states the sizes of a model"
+    } else if !file.exists() {
+        "no such file or folder; name a config.json, or a folder with one"
+    } else if !path.is_dir() && [".safetensors", ".gguf", ".bin", ".pth"].iter().any(is_weights) {
+        "it holds weights; name the config.json of the model, or its folder"
+    } else {
+        return Ok(file);
+    };
+    Err(CheckpointError::settings(path, reason))
 }
 
 /// Describes a path that is no folder.

@@ -1,0 +1,57 @@
+//! The configuration of the model to train, and its weights.
+
+use std::path::Path;
+
+use crate::checkpoint::hf::{ConfigFile, HfFolder};
+use crate::train::config::{Config, ModelSource};
+use crate::train::{Error, Family, Result};
+
+/// The configuration of the model to train, and the folder of its weights if it is not new.
+pub struct OpenedModel<F> {
+    pub family: F,
+    pub weights: Option<HfFolder>,
+    /// What is noticeable about the files, for the user to know.
+    pub warnings: Vec<String>,
+}
+
+impl<F: Family> OpenedModel<F> {
+    /// Opens the files of the model.
+    ///
+    /// # Errors
+    /// Files that cannot be read or are of another family, and sizes that do not fit together.
+    pub fn open(config: &Config) -> Result<OpenedModel<F>> {
+        let mut opened = match &config.model {
+            ModelSource::InitFrom(folder) => {
+                let flag = "--init-from";
+                let opened = HfFolder::open::<F>(folder, &config.accept_keys);
+                let (family, weights) = opened.map_err(Error::of_flag(flag))?;
+                let warnings = weights.warnings().to_vec();
+                OpenedModel { family, weights: Some(weights), warnings }.with_source(flag, folder)
+            }
+            ModelSource::Architecture(path) => {
+                let flag = "--architecture";
+                let file = F::read_architecture(path, &config.accept_keys);
+                let ConfigFile { config: family, warning, .. } =
+                    file.map_err(Error::of_flag(flag))?;
+                let warnings = warning.into_iter().collect();
+                OpenedModel { family, weights: None, warnings }.with_source(flag, path)
+            }
+            ModelSource::New(sizes) => {
+                let mut family = F::of_sizes(sizes, config.seq).map_err(Error::Input)?;
+                family.set_experts(sizes.experts, sizes.top_k).map_err(Error::Input)?;
+                OpenedModel { family, weights: None, warnings: Vec::new() }
+            }
+        };
+        opened.family.set_penalties(config.balance, config.z_loss).map_err(Error::Input)?;
+        Ok(opened)
+    }
+
+    /// Adds the family's warning, and puts the source in front of all.
+    fn with_source(mut self, flag: &str, path: &Path) -> OpenedModel<F> {
+        self.warnings.extend(self.family.warning());
+        for warning in &mut self.warnings {
+            *warning = format!("{flag} {}: {warning}", path.display());
+        }
+        self
+    }
+}
