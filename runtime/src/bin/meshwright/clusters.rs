@@ -64,7 +64,7 @@ fn show(catalog: &Catalog, name: &str) -> Result<String, ClusterError> {
     Ok(format!(
         "# Numbers of a table come from its source, or from that of the table around it.\n\
          # trust is one of {trusts}.\n\
-         # Keys end in their units: 10^9 bytes (gb), microseconds (us), 10^12 FLOP/s; others are fractions and counts.\n\
+         # Keys end in their units: 10^9 bytes (gb), microseconds (us), 10^12 FLOP/s (tflop_s).\n\
          {toml}"
     ))
 }
