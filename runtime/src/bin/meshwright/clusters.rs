@@ -92,7 +92,10 @@ fn list(catalog: &Catalog) -> String {
 fn row(cluster: &Cluster) -> [String; 8] {
     let gpu = &cluster.gpu;
     let (dtype, peak) = &gpu.peak[0];
-    let giga = |value: f64| format!("{:.1}", value / 1e9).trim_end_matches(".0").to_owned();
+    let giga = |value: f64| {
+        let text = format!("{:.2}", value / 1e9);
+        text.trim_end_matches('0').trim_end_matches('.').to_owned()
+    };
     let bandwidths = |levels: &[Level]| {
         let rates: Vec<_> = levels.iter().map(|level| giga(level.bandwidth.value)).collect();
         rates.join(", ")
