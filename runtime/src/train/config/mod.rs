@@ -50,7 +50,7 @@ pub use optimizers::{OptimizerEntry, OptimizerFlags, Optimizers};
 pub use own_rows::OwnRows;
 pub use pipeline::{PipelineConfig, ScheduleSource};
 pub use precision::Precision;
-pub use setting_value::MeshSetting;
+pub use setting_value::{MeshSetting, OutputForm};
 pub use settings::{Config, FLAGS, RunSettings};
 pub use time_limit::TimeLimit;
 
@@ -159,10 +159,10 @@ impl Config {
         }
     }
 
-    /// Returns true if no step of the run is computed: `--explain`. It needs no devices, no memory, and without `--data`
+    /// Returns true if no step of the run is computed: `--explain` and `--simulate`. It needs no devices, no memory, and without `--data`
     /// no tokens.
     pub fn is_dry_run(&self) -> bool {
-        self.explain
+        self.explain || self.simulate.is_some()
     }
 
     /// Returns the settings of a run on the rows of `source`, which takes no `--data`.

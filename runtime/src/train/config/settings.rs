@@ -12,6 +12,7 @@ use crate::mesh::{AxisOrder, MeshShape};
 use crate::nn::{ContextStyle, RecomputeOverride};
 use crate::pipeline::StageCut;
 use crate::tensor::{Checks, ZeroStage};
+use meshwright_sim::cluster::SizedCluster;
 
 use super::flags::{Change, Flag};
 use super::given_value::GivenMap;
@@ -20,7 +21,7 @@ use super::own_rows::OwnRows;
 use super::problems::Problems;
 use super::setting_value::{
     Balance, Fraction, Key, KeyList, MeshSetting, Natural, Number, OpenFraction, OptimizerName,
-    Pair, Positive, Seed, SettingType, Size, Weight, WholeNumber,
+    OutputForm, Pair, Positive, Seed, SettingType, Size, TokenCount, Weight, WholeNumber,
 };
 use super::settings_macro::{
     as_optional_text, as_text, dashed, kept, read_next, settings, text_of, zero_stage_number,
@@ -245,6 +246,13 @@ settings! {
         "Print the collectives of a training step, with their bytes and the computations that they overlap with, and \
          exit; without --data nothing is read"
         explain: bool => explain;
+        "Simulate a step on N GPUs of a cluster, such as h100x64 or my.tomlx64, print its time, utilization and memory, \
+         and exit; `meshwright clusters` lists the clusters [default of --mesh: auto=N]"
+        simulate: Option<SizedCluster>, "CLUSTERxN" => #[serde(skip)] simulate;
+        "Tokens of a whole run, such as 15.6T, whose days and GPU-hours --simulate prints"
+        tokens: Option<TokenCount>, "COUNT" => #[serde(skip)] tokens;
+        "Form of what --simulate prints: text, json"
+        out: OutputForm = "text", "FORM" => #[serde(skip)] out;
         "Compare the losses, gradients and updates of the first steps on the mesh, as threads on the CPU, with one \
          rank, and exit [STEPS: 3]"
         preflight: Option<Positive>, "STEPS", alone "3" => #[serde(skip)] preflight;

@@ -46,6 +46,7 @@ pub use checks::{check_auto_ranks, check_documents_are_used};
 pub use dataset::with_vocab_of_data;
 pub use description::describe_mesh;
 pub use memory::MemoryPlan;
+pub use model_plan::ModelFlops;
 pub use opened_model::OpenedModel;
 pub use outputs::PreparedOutputs;
 pub use pipeline::{PipelinePlan, build_model};
@@ -75,6 +76,7 @@ pub struct Plan {
     pub parameters: usize,
     /// Lower bound of each rank's memory.
     pub memory: MemoryPlan,
+    pub flops: ModelFlops,
     pub weights: Option<HfFolder>,
     pub resume: Option<Checkpoint>,
     /// The runs that lead to the checkpoints of this one.
@@ -106,7 +108,7 @@ impl Plan {
             print_line(&format!("warning: {warning}"));
         }
         let model = ModelPlan::new::<M>(&config, &family, weights.as_ref(), machine.memory())?;
-        let ModelPlan { outline, sizes, params, pipeline, recomputes, memory, .. } = model;
+        let ModelPlan { outline, sizes, params, pipeline, recomputes, memory, flops } = model;
         for warning in pipeline.iter().flat_map(|plan| plan.warnings(&config, recomputes)) {
             print_line(&format!("warning: {warning}"));
         }
@@ -156,6 +158,7 @@ impl Plan {
             export,
             parameters,
             memory,
+            flops,
             weights,
             resume,
             history,
@@ -180,7 +183,7 @@ impl Plan {
         }
         check_batch(config)?;
         check_context::<M>(config)?;
-        let run = Config { explain: false, ..config.clone() };
+        let run = Config { explain: false, simulate: None, ..config.clone() };
         let OpenedModel { family, weights, .. } = model;
         let model = ModelPlan::new::<M>(&run, family, weights.as_ref(), available)?;
         model.memory.check_fraction(PLANNED_MEMORY, config, available)
