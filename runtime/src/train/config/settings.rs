@@ -243,7 +243,7 @@ settings! {
         "Tokens of the continuation sampled at the end"
         sample_tokens: Natural = "200", "N", at "/sample-tokens" Free;
         "Print the collectives of a training step, with their bytes and the computations that they overlap with, and \
-         exit; without --data nothing is read"
+         exit; without --data no data is read"
         explain: bool => explain;
         "Compare the losses, gradients and updates of the first steps on the mesh, as threads on the CPU, with one \
          rank, and exit [STEPS: 3]"
