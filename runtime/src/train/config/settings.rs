@@ -244,7 +244,7 @@ settings! {
         "Tokens of the continuation sampled at the end"
         sample_tokens: Natural = "200", "N", at "/sample-tokens" Free;
         "Print the collectives of a training step, with their bytes and the computations that they overlap with, and \
-         exit; without --data nothing is read"
+         exit; without --data no data is read"
         explain: bool => explain;
         "Simulate a step on N GPUs of a cluster, such as h100x64 or my.tomlx64, print its time, utilization and memory, \
          and exit; `meshwright clusters` lists the clusters [default of --mesh: auto=N]"
