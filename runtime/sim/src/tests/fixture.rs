@@ -172,6 +172,12 @@ impl LogWriter {
         self.call(CommCall { is_asynchronous: true, message: Some(message), ..call })
     }
 
+    /// Adds one end of a message without bytes, which may be part of a round.
+    pub fn round_message(&mut self, op: CallKind, message: MessageId, round: Option<u32>) -> u32 {
+        let call = collective(op, AxisSet::ALL, 0);
+        self.call(CommCall { is_asynchronous: true, message: Some(message), round, ..call })
+    }
+
     pub fn wait(&mut self, number: u32) {
         self.event(EventKind::Await { number, of_previous_step: false });
     }
