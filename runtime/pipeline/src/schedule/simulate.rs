@@ -69,7 +69,7 @@ impl CostModel for Costs {
 }
 
 /// The costs of the forward pass of each stage, in whole units, so that sums of them are exact. Each part of a backward
-/// pass costs as much. Messages cost nothing.
+/// pass costs as much, and a message an eighth of the most expensive forward pass.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StageCosts {
     forward: Vec<u32>,
@@ -78,12 +78,13 @@ pub struct StageCosts {
 }
 
 impl StageCosts {
-    /// Units of the most expensive stage.
+    /// Units of the most expensive stage, and of a message.
     const LARGEST: f64 = 1000.0;
+    const MESSAGE: f64 = 125.0;
 
     /// Creates costs of stages that all cost the same.
     pub fn even(stages: usize) -> StageCosts {
-        StageCosts { forward: vec![1; stages], recomputes: false }
+        StageCosts::new(&vec![1.0; stages], false)
     }
 
     /// Creates the costs of stages in proportion to `costs`, in any unit. Each costs something. `recomputes` is true if
@@ -107,7 +108,7 @@ impl CostModel for StageCosts {
     }
 
     fn message(&self) -> f64 {
-        0.0
+        Self::MESSAGE
     }
 }
 

@@ -169,7 +169,9 @@ fn messages_of_a_round_end_together() {
         receiver.wait(first);
         receiver.map(1);
         // Positions begin steps together.
-        [&mut sender, &mut receiver].map(|log| log.blocking(CallKind::AllReduce, AxisSet::ALL, 0));
+        for log in [&mut sender, &mut receiver] {
+            log.blocking(CallKind::AllReduce, AxisSet::ALL, 0);
+        }
         run(&unit_cluster(8), &[sender.finish(), receiver.finish()], &plain()).seconds
     };
     assert_eq!(seconds([0, 1]), 5.0);
