@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use meshwright_backend::{Category, Kernel};
 use meshwright_comm::{CommOp, MessageId};
-use meshwright_core::__internal::{Action, Pass};
+use meshwright_core::__internal::{Pass, RunningAction};
 use meshwright_mesh::AxisSet;
 
 /// An event of a step, and what the rank was computing.
@@ -149,7 +149,7 @@ pub struct Context {
     /// The pass.
     pub pass: Pass,
     /// The action of the pipeline schedule; `None` without a pipeline, and before and after its actions.
-    pub action: Option<Action>,
+    pub action: Option<RunningAction>,
     /// Path of the layer, such as `blocks.3` or `head`; empty outside of layers.
     pub layer: Arc<str>,
     /// The innermost forward function, such as `Mlp::forward`; empty outside of functions.

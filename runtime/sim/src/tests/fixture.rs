@@ -12,8 +12,8 @@ use crate::cluster::{
     AttentionCurve, Cluster, Figure, Gpu, Level, MatmulCurve, Origin, PassRates, Trust,
 };
 use crate::{
-    Action, CallKind, CommCall, Context, ContextId, Event, EventKind, SimOptions, SoftwareFactors,
-    StepLog,
+    CallKind, CommCall, Context, ContextId, Event, EventKind, RunningAction, SimOptions,
+    SoftwareFactors, StepLog,
 };
 
 pub fn figure(value: f64) -> Figure {
@@ -128,7 +128,7 @@ impl LogWriter {
     }
 
     /// Begins the context of the next events.
-    pub fn begin(&mut self, pass: Pass, layer: &str, action: Option<Action>) {
+    pub fn begin(&mut self, pass: Pass, layer: &str, action: Option<RunningAction>) {
         self.log.contexts.push(Context { pass, action, layer: layer.into(), function: "" });
     }
 

@@ -12,7 +12,7 @@ use meshwright_pipeline::schedule::{
 
 use super::fixture::{LogWriter, figure, message, plain, unit_cluster};
 use crate::cluster::Cluster;
-use crate::{Action, CallKind, Lane, SimOptions, SimulatedStep, StepLog, simulate};
+use crate::{CallKind, Lane, RunningAction, SimOptions, SimulatedStep, StepLog, simulate};
 
 const COSTS: Costs = Costs { forward: 2.0, input: 3.0, weight: 1.0, message: 0.0 };
 
@@ -59,7 +59,7 @@ fn logs_in_rounds(
                 let work = compute.work.letter();
                 let pass =
                     if compute.work == Work::Forward { Pass::Forward } else { Pass::Backward };
-                log.begin(pass, "", Some(Action { work, stage, micro_batch }));
+                log.begin(pass, "", Some(RunningAction { work, stage, micro_batch }));
                 log.map(costs.time_of(*compute) as u64);
             }
         }

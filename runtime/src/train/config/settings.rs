@@ -266,8 +266,8 @@ settings! {
         zero: ZeroStage = |settings| settings.zero.unwrap_or(ZeroStage::suited_to(&settings.shape()));
         /// `--schedule` and its settings, if the mesh has a `pp` axis.
         pipeline: Option<PipelineConfig> = RunSettings::pipeline;
-        /// CUDA graphs: on for GPUs, unless `--no-graphs` is given.
-        graphs: bool = |settings| settings.device == DeviceChoice::Cuda && !settings.no_graphs;
+        /// CUDA graphs: on for GPUs, unless `--no-graphs` is given, or a pipeline reduces gradients.
+        graphs: bool = RunSettings::uses_graphs;
         /// `--dtype`: compute dtype of parameters and activations.
         dtype: Precision = RunSettings::dtype;
         /// `--init-from` or `--architecture`, or the sizes of a new model.

@@ -9,7 +9,9 @@ use crate::comm::{Call, CallObserver, CommOp, RankComms, Site};
 use crate::mesh::MeshShape;
 use crate::tensor::{Rank, Settings};
 use meshwright_backend::__internal::ObservedBackend;
-use meshwright_core::__internal::{Action, Pass, current_action, current_location, current_pass};
+use meshwright_core::__internal::{
+    Pass, RunningAction, current_action, current_location, current_pass,
+};
 use meshwright_sim::{CallKind, CallSite, CommCall, Context, ContextId, Event, EventKind, StepLog};
 
 /// Records the steps of one rank. All observed work is done by the thread of the rank, which knows the pass, the layer
@@ -45,7 +47,8 @@ struct PendingCall {
     op: CallKind,
 }
 
-type ContextKey = (Pass, Option<Action>, Option<(&'static str, Option<usize>)>, &'static str);
+type ContextKey =
+    (Pass, Option<RunningAction>, Option<(&'static str, Option<usize>)>, &'static str);
 type SiteKey = (Arc<str>, Option<&'static Location<'static>>);
 
 impl StepRecorder {
