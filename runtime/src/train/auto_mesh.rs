@@ -75,7 +75,7 @@ pub fn choose_mesh(
 /// that is only listed has the machine of its `--memory-limit`, or else this host.
 pub fn memory_for_choice(config: &Config, machine: &dyn Machine) -> Option<f64> {
     match config {
-        Config { explain: false, .. } => machine.memory(),
+        Config { explain: None, .. } => machine.memory(),
         Config { memory_limit: None, device: DeviceChoice::Cpu, .. } => host_memory(),
         _ => None,
     }

@@ -13,9 +13,9 @@ use crate::trace::Tracer;
 use meshwright_sim::StepLog;
 
 use super::auto_mesh::{ChosenMesh, choose_mesh, memory_for_choice, note_on_memory};
-use super::config::{Config, MeshSetting, ModelSource, RunSettings};
+use super::config::{Config, ExplainFormat, MeshSetting, ModelSource, RunSettings};
 use super::console::print_line;
-use super::explain::explain_step;
+use super::explain::{Explanation, json_of, text_of};
 use super::hub::fetch_models;
 use super::machine::{Machine, open_machine, suggested_ranks};
 use super::plan::{
@@ -147,7 +147,7 @@ impl<M: LanguageModel> Trainer<M> {
             let machine = open_machine(&config)?;
             return Trainer::prepare(config, machine, resumed);
         };
-        let (device, explain) = (settings.device, settings.explain);
+        let (device, explain) = (settings.device, settings.explain.is_some());
         let ranks = ranks.map_or_else(|| suggested_ranks(device), Ok)?;
         if !explain {
             check_auto_ranks(ranks, device)?;
@@ -276,7 +276,7 @@ impl<M: LanguageModel> Trainer<M> {
     }
 
     /// Trains, and prints a summary with a sampled continuation; with `--explain`, prints the
-    /// [collectives](Self::explain) of a step instead, and with `--preflight` the result of the
+    /// [work](Self::explain) of a step instead, and with `--preflight` the result of the
     /// [comparison](Self::preflight) with one rank. A failure ends the process with one message on stderr and the [exit
     /// code](Error::exit_code) of the error.
     ///
@@ -294,8 +294,8 @@ impl<M: LanguageModel> Trainer<M> {
         if prints {
             print_line(&self.plan.describe());
         }
-        let printed = if self.plan.config.explain {
-            if prints { self.print_collectives() } else { Ok(()) }
+        let printed = if self.plan.config.is_dry_run() {
+            if prints { self.print_explanation() } else { Ok(()) }
         } else if self.plan.config.preflight.is_some() {
             self.preflight().and_then(|line| print_report(&format!("{line}\n")))
         } else {
@@ -318,7 +318,7 @@ impl<M: LanguageModel> Trainer<M> {
     /// The error of the rank that failed first and stopped the others; [`Error::Stopped`] after `--stop-after`;
     /// `--explain`, which trains nothing.
     pub fn train(self) -> Result<Summary> {
-        let reason = if self.plan.config.explain {
+        let reason = if self.plan.config.is_dry_run() {
             "--explain: lists collectives instead of training; call `Trainer::explain`, or leave it out"
         } else if self.plan.config.preflight.is_some() {
             "--preflight: compares steps instead of training; call `Trainer::preflight`, or leave it out"
@@ -339,13 +339,27 @@ impl<M: LanguageModel> Trainer<M> {
         compare_with_one_rank::<M>(&self.plan)
     }
 
-    /// Returns a table of the collectives and messages of a training step, from a dry run, which takes no memory and
-    /// computes nothing: their fields, axes and bytes in each pass, and what asynchronous ones overlap with.
+    /// Describes a training step, from a dry run, which takes no memory and computes nothing, at each position along
+    /// `pp`, as text; with `--explain json`, as a JSON document:
+    /// - its collectives and messages: their fields, axes and bytes in each pass, and what asynchronous ones overlap
+    ///   with,
+    /// - its kernels, by layer and forward function: their number, their FLOPs and bytes in each pass, and the bytes
+    ///   that they keep for backward,
+    /// - the peak of its memory: its moment, and the buffers in use then.
     ///
     /// # Errors
     /// Of the model or the optimizer, and a model that cannot run on zeros.
     pub fn explain(&self) -> Result<String> {
-        explain_step::<M>(&self.plan)
+        let explanation = self.explanation()?;
+        Ok(match self.plan.config.explain {
+            Some(ExplainFormat::Json) => format!("{:#}\n", json_of(&explanation)),
+            Some(ExplainFormat::Text) | None => text_of(&explanation),
+        })
+    }
+
+    /// Returns what [`explain`](Self::explain) describes.
+    pub(crate) fn explanation(&self) -> Result<Explanation> {
+        Explanation::new::<M>(&self.plan)
     }
 
     /// Returns the logs of a step of a dry run, at each position along `pp`: every kernel, collective, message and
@@ -365,7 +379,7 @@ impl<M: LanguageModel> Trainer<M> {
         record_run::<M>(&self.plan)
     }
 
-    fn print_collectives(&self) -> Result<()> {
+    fn print_explanation(&self) -> Result<()> {
         print_report(&self.explain()?)
     }
 

@@ -38,6 +38,9 @@ pub enum EventKind {
     },
     /// A buffer is allocated.
     Alloc {
+        /// Number of the buffer in this step, after those of
+        /// [`buffers_at_start`](super::StepLog::buffers_at_start).
+        buffer: u32,
         /// Bytes of the buffer.
         bytes: u64,
         /// Its purpose.
@@ -45,6 +48,8 @@ pub enum EventKind {
     },
     /// A buffer is freed.
     Free {
+        /// Number of the buffer in this step.
+        buffer: u32,
         /// Bytes of the buffer.
         bytes: u64,
         /// Its purpose.

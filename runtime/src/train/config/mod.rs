@@ -15,6 +15,7 @@ use crate::tensor::Settings;
 
 mod continue_flags;
 mod error;
+mod explain_format;
 mod file;
 mod flags;
 mod given;
@@ -40,6 +41,7 @@ mod time_limit;
 
 pub(super) use continue_flags::{continuing_flags, exporting_flags};
 pub use error::{ConfigError, Problem, SettingSource};
+pub use explain_format::ExplainFormat;
 pub use flags::{Change, Flag, FlagKind, Kept};
 pub(super) use kept_flags::{MODEL_FILES, flags_of, is_same, kept_flags};
 pub use lr_schedule::{Decay, LrSchedule};
@@ -162,7 +164,7 @@ impl Config {
     /// Returns true if no step of the run is computed: `--explain`. It needs no devices, no memory, and without `--data`
     /// no tokens.
     pub fn is_dry_run(&self) -> bool {
-        self.explain
+        self.explain.is_some()
     }
 
     /// Returns the settings of a run on the rows of `source`, which takes no `--data`.

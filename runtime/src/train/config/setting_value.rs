@@ -15,7 +15,7 @@ use crate::pipeline::StageCut;
 use crate::tensor::{Checks, ZeroStage};
 
 use super::flags::{Flag, FlagKind};
-use super::{Decay, DeviceChoice, Precision, ScheduleSource, TimeLimit};
+use super::{Decay, DeviceChoice, ExplainFormat, Precision, ScheduleSource, TimeLimit};
 
 /// Largest upper bound that messages name together with the lower bound.
 const MAX_NAMED_BOUND: u64 = 9;
@@ -243,6 +243,7 @@ words! {
     StoredDtype { "f32" => StoredDtype::F32, "bf16" => StoredDtype::Bf16, "f16" => StoredDtype::F16 }
     Encoding { "u16" => Encoding::U16, "u32" => Encoding::U32 }
     Order { "sequential" => Order::Sequential, "shuffled" => Order::Shuffled }
+    ExplainFormat { "text" => ExplainFormat::Text, "json" => ExplainFormat::Json }
     Decay { "constant" => Decay::Constant, "cosine" => Decay::Cosine, "wsd" => Decay::Wsd }
 }
 

@@ -26,8 +26,8 @@ use super::settings_macro::{
     as_optional_text, as_text, dashed, kept, read_next, settings, text_of, zero_stage_number,
 };
 use super::{
-    Decay, DeviceChoice, ModelSource, OptimizerConfig, Optimizers, PipelineConfig, Precision,
-    SaveConfig, ScheduleSource, TimeLimit, ValidationConfig,
+    Decay, DeviceChoice, ExplainFormat, ModelSource, OptimizerConfig, Optimizers, PipelineConfig,
+    Precision, SaveConfig, ScheduleSource, TimeLimit, ValidationConfig,
 };
 
 const MACHINE: &str = "Devices and ranks";
@@ -242,9 +242,10 @@ settings! {
         stage_times: Option<PathBuf>, "FILE.json" => stage_times;
         "Tokens of the continuation sampled at the end"
         sample_tokens: Natural = "200", "N", at "/sample-tokens" Free;
-        "Print the collectives of a training step, with their bytes and the computations that they overlap with, and \
-         exit; without --data nothing is read"
-        explain: bool => explain;
+        "Print the collectives of a training step, with their bytes and the computations that they overlap with, its \
+         kernels by layer, and the peak of its memory, as text or json, and exit; without --data nothing is read \
+         [FORMAT: text]"
+        explain: Option<ExplainFormat>, "FORMAT", alone "text" => explain;
         "Compare the losses, gradients and updates of the first steps on the mesh, as threads on the CPU, with one \
          rank, and exit [STEPS: 3]"
         preflight: Option<Positive>, "STEPS", alone "3" => #[serde(skip)] preflight;

@@ -36,9 +36,11 @@ use meshwright_sim::StepLog;
 use super::config::{Config, ModelSource, Precision};
 use super::console::print_line;
 use super::machine::Machine;
+use super::report::model_flops_per_token;
 use super::{Error, Family, LanguageModel, Outline, Result};
 
 use checks::{check_batch, check_context, check_threads};
+use declaration::{declare_model, dry_run_rank};
 use memory::DryRun;
 use model_plan::{ModelPlan, hf_tensors};
 
@@ -180,7 +182,7 @@ impl Plan {
         }
         check_batch(config)?;
         check_context::<M>(config)?;
-        let run = Config { explain: false, ..config.clone() };
+        let run = Config { explain: None, ..config.clone() };
         let OpenedModel { family, weights, .. } = model;
         let model = ModelPlan::new::<M>(&run, family, weights.as_ref(), available)?;
         model.memory.check_fraction(PLANNED_MEMORY, config, available)
@@ -189,6 +191,16 @@ impl Plan {
     /// Returns the number of steps that are done before the run begins.
     pub fn first_step(&self) -> u64 {
         self.resume.as_ref().map_or(0, |checkpoint| checkpoint.manifest().state.step)
+    }
+
+    /// Returns the FLOPs of the model in a step, as `mfu` of the metrics counts them.
+    ///
+    /// # Errors
+    /// Sizes that do not fit the model.
+    pub fn model_flops<M: LanguageModel>(&self) -> Result<f64> {
+        let Config { batch, seq, .. } = self.config;
+        let built = declare_model::<M>(&dry_run_rank(&self.config)?, &self.sizes)?;
+        Ok(model_flops_per_token(&built, seq) * (batch * seq) as f64)
     }
 
     /// Returns the logs of a step at each position along `pp`, on the ranks with the largest shards.

@@ -66,8 +66,12 @@ impl ModelPlan {
         let pipeline = PipelinePlan::for_model(config, &rank, &built, &sizes)?;
         let recomputes =
             config.recompute.map_or(built.recomputes, |kind| kind != RecomputeOverride::Off);
-        let steps =
-            DryRun { config, sizes: &sizes, pipeline: pipeline.as_ref(), records: config.is_dry_run() };
+        let steps = DryRun {
+            config,
+            sizes: &sizes,
+            pipeline: pipeline.as_ref(),
+            records: config.is_dry_run(),
+        };
         let memory = bound.with_steps::<M>(&steps, &outline, available)?;
         if is_run {
             memory.check_memory(config, available)?;
