@@ -75,7 +75,8 @@ pub fn choose_mesh(
 /// that is only listed has the machine of its `--memory-limit`, or else this host.
 pub fn memory_for_choice(config: &Config, machine: &dyn Machine) -> Option<f64> {
     match config {
-        Config { explain: None, .. } => machine.memory(),
+        _ if !config.is_dry_run() => machine.memory(),
+        Config { simulate: Some(_), .. } => machine.memory(),
         Config { memory_limit: None, device: DeviceChoice::Cpu, .. } => host_memory(),
         _ => None,
     }
@@ -84,7 +85,7 @@ pub fn memory_for_choice(config: &Config, machine: &dyn Machine) -> Option<f64> 
 /// Returns a line about a choice without a count of memory: `memory` is that of this machine, which holds a run on some
 /// mesh if `fits_here`. Empty for other choices.
 pub fn note_on_memory(config: &Config, memory: Option<f64>, fits_here: bool) -> String {
-    if !config.is_dry_run() || config.memory_limit.is_some() {
+    if !config.is_dry_run() || config.memory_limit.is_some() || config.simulate.is_some() {
         return String::new();
     }
     let reason = match memory {

@@ -19,6 +19,7 @@ mod record;
 mod report;
 mod run;
 mod run_on;
+mod simulate;
 mod step;
 mod trainer;
 
@@ -37,4 +38,5 @@ pub use report::{
 };
 pub use run_on::run_on;
 pub(crate) use run_on::run_on_shape;
+pub use simulate::{SimulatedRun, WholeRun};
 pub use trainer::Trainer;

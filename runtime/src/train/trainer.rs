@@ -11,9 +11,10 @@ use crate::os::{ignore_file_size_signal, print_text, watch_stop_signals};
 use crate::tensor::Rank;
 use crate::trace::Tracer;
 use meshwright_sim::StepLog;
+use meshwright_sim::cluster::SizedCluster;
 
 use super::auto_mesh::{ChosenMesh, choose_mesh, memory_for_choice, note_on_memory};
-use super::config::{Config, ExplainFormat, MeshSetting, ModelSource, RunSettings};
+use super::config::{Config, MeshSetting, ModelSource, OutputForm, RunSettings};
 use super::console::print_line;
 use super::explain::{Explanation, json_of, text_of};
 use super::hub::fetch_models;
@@ -26,6 +27,7 @@ use super::preflight::compare_with_one_rank;
 use super::record::record_run;
 use super::report::output_lines;
 use super::run::{ObserverFactory, RankLoop, RunEnd, Shared, begin_steps, start_clock};
+use super::simulate::{SimulatedRun, trace_of};
 use super::{Error, LanguageModel, Optimizers, Result, StepObserver, Summary};
 
 /// Trains a model `M` with the settings of a [`Config`].
@@ -141,15 +143,19 @@ impl<M: LanguageModel> Trainer<M> {
         let paths = (settings.init_from.as_mut(), settings.tokenizer.as_mut());
         fetch_models::<M::Config>(paths.0, paths.1, &accepted)?;
         let settings = with_vocab_of_data(settings)?;
+        let mut settings = settings.for_simulation();
+        if let (Some(SizedCluster { gpus, .. }), None) = (&settings.simulate, &settings.mesh) {
+            settings.mesh = Some(MeshSetting::Auto(Some(*gpus)));
+        }
         // A preflight refuses the choice of a mesh.
         let (Some(MeshSetting::Auto(ranks)), None) = (settings.mesh, settings.preflight) else {
             let config = settings.resolve()?.for_preflight();
             let machine = open_machine(&config)?;
             return Trainer::prepare(config, machine, resumed);
         };
-        let (device, explain) = (settings.device, settings.explain.is_some());
+        let (device, is_dry_run) = (settings.device, settings.is_dry_run());
         let ranks = ranks.map_or_else(|| suggested_ranks(device), Ok)?;
-        if !explain {
+        if !is_dry_run {
             check_auto_ranks(ranks, device)?;
         }
         // Neither the devices, which depend on the number of ranks, nor the model depends on the mesh.
@@ -169,7 +175,7 @@ impl<M: LanguageModel> Trainer<M> {
         };
         let (chosen, fits_here) = match choose(true) {
             // A run that is only listed may be one of another machine.
-            Err(_) if explain => (choose(false)?, false),
+            Err(_) if is_dry_run => (choose(false)?, false),
             chosen => (chosen?, true),
         };
         let ChosenMesh { config, mut reason } = chosen;
@@ -221,7 +227,9 @@ impl<M: LanguageModel> Trainer<M> {
         let machine: Arc<dyn Machine> = Arc::from(machine);
         let prepare = || {
             let plan = Plan::new::<M>(config.for_preflight(), Arc::clone(&machine), resumed)?;
-            let mut outputs = if plan.config.writes_nothing() {
+            let mut outputs = if plan.config.simulate.is_some() {
+                plan.prepare_trace()?
+            } else if plan.config.writes_nothing() {
                 PreparedOutputs::default()
             } else {
                 plan.prepare_outputs()?
@@ -295,7 +303,7 @@ impl<M: LanguageModel> Trainer<M> {
             print_line(&self.plan.describe());
         }
         let printed = if self.plan.config.is_dry_run() {
-            if prints { self.print_explanation() } else { Ok(()) }
+            if prints { self.print_dry_run() } else { Ok(()) }
         } else if self.plan.config.preflight.is_some() {
             self.preflight().and_then(|line| print_report(&format!("{line}\n")))
         } else {
@@ -318,8 +326,10 @@ impl<M: LanguageModel> Trainer<M> {
     /// The error of the rank that failed first and stopped the others; [`Error::Stopped`] after `--stop-after`;
     /// `--explain`, which trains nothing.
     pub fn train(self) -> Result<Summary> {
-        let reason = if self.plan.config.is_dry_run() {
+        let reason = if self.plan.config.explain.is_some() {
             "--explain: lists collectives instead of training; call `Trainer::explain`, or leave it out"
+        } else if self.plan.config.simulate.is_some() {
+            "--simulate: simulates a step instead of training; call `Trainer::simulate`, or leave it out"
         } else if self.plan.config.preflight.is_some() {
             "--preflight: compares steps instead of training; call `Trainer::preflight`, or leave it out"
         } else {
@@ -352,8 +362,8 @@ impl<M: LanguageModel> Trainer<M> {
     pub fn explain(&self) -> Result<String> {
         let explanation = self.explanation()?;
         Ok(match self.plan.config.explain {
-            Some(ExplainFormat::Json) => format!("{:#}\n", json_of(&explanation)),
-            Some(ExplainFormat::Text) | None => text_of(&explanation),
+            Some(OutputForm::Json) => format!("{:#}\n", json_of(&explanation)),
+            Some(OutputForm::Text) | None => text_of(&explanation),
         })
     }
 
@@ -379,8 +389,27 @@ impl<M: LanguageModel> Trainer<M> {
         record_run::<M>(&self.plan)
     }
 
-    fn print_explanation(&self) -> Result<()> {
-        print_report(&self.explain()?)
+    /// Simulates a training step on all GPUs of a described cluster, by the replay of a dry run.
+    ///
+    /// # Errors
+    /// As [`explain`](Self::explain), and a cluster that cannot run the step: more ranks than it has GPUs, or a dtype
+    /// without a known peak.
+    pub fn simulate(&self, on: &SizedCluster) -> Result<SimulatedRun> {
+        SimulatedRun::of_plan::<M>(&self.plan, on)
+    }
+
+    /// Prints the report of `--simulate` or `--explain`.
+    fn print_dry_run(&self) -> Result<()> {
+        let Config { simulate, out, mesh, .. } = &self.plan.config;
+        let Some(on) = simulate else { return print_report(&self.explain()?) };
+        let run = self.simulate(on)?;
+        if let Some(file) = &self.outputs.trace {
+            file.write_events(&trace_of(&run, mesh))?;
+        }
+        match out {
+            OutputForm::Text => print_report(&run.to_string()),
+            OutputForm::Json => print_report(&format!("{}\n", serde_json::json!(run))),
+        }
     }
 
     fn train_on_mesh(&self) -> Result<Summary> {

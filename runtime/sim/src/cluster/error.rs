@@ -64,7 +64,7 @@ pub enum ClusterError {
         gpu: String,
         /// The dtype.
         dtype: DType,
-        /// Its dtypes.
+        /// The dtypes that it has.
         known: String,
     },
 }

@@ -9,7 +9,7 @@ use super::{ClusterError, Figure, Origin, Trust};
 /// A GPU, or another accelerator.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Gpu {
-    /// Its name: `h100-sxm`.
+    /// The name: `h100-sxm`.
     pub name: String,
     /// Bytes of memory.
     pub memory: Figure,

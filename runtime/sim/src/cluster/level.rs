@@ -5,7 +5,7 @@ use super::Figure;
 /// A level of an interconnect: a node, a rack, a pod, the whole cluster.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Level {
-    /// Its name: `node`.
+    /// The name: `node`.
     pub name: String,
     /// GPUs of a group of this level; a multiple of those of the level inside. The last level of a cluster of any
     /// number of GPUs has the largest multiple up to [`MAX_GPUS`](super::MAX_GPUS).

@@ -32,7 +32,7 @@ pub struct Cluster {
     pub name: String,
     /// A line about it.
     pub description: String,
-    /// Its GPUs.
+    /// The GPUs.
     pub gpu: Arc<Gpu>,
     /// Levels of its interconnect, the innermost first: each holds whole groups of the one before.
     pub levels: Vec<Level>,

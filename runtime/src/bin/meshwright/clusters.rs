@@ -64,7 +64,7 @@ fn show(catalog: &Catalog, name: &str) -> Result<String, ClusterError> {
     Ok(format!(
         "# Numbers of a table come from its source, or from that of the table around it.\n\
          # trust is one of {trusts}.\n\
-         # Keys end in their units: 10^9 bytes (gb), microseconds (us), 10^12 FLOP/s; others are fractions and counts.\n\
+         # Keys end in their units: 10^9 bytes (gb), microseconds (us), 10^12 FLOP/s (tflop_s).\n\
          {toml}"
     ))
 }
@@ -92,7 +92,10 @@ fn list(catalog: &Catalog) -> String {
 fn row(cluster: &Cluster) -> [String; 8] {
     let gpu = &cluster.gpu;
     let (dtype, peak) = &gpu.peak[0];
-    let giga = |value: f64| format!("{:.1}", value / 1e9).trim_end_matches(".0").to_owned();
+    let giga = |value: f64| {
+        let text = format!("{:.2}", value / 1e9);
+        text.trim_end_matches('0').trim_end_matches('.').to_owned()
+    };
     let bandwidths = |levels: &[Level]| {
         let rates: Vec<_> = levels.iter().map(|level| giga(level.bandwidth.value)).collect();
         rates.join(", ")

@@ -4,7 +4,7 @@ mod failure;
 mod timed;
 
 use crate::layout::{AxisId, AxisSet};
-use crate::train::config::{Config, ExplainFormat};
+use crate::train::config::{Config, OutputForm};
 use crate::train::explain::{
     CollectiveRow, ExplainedPosition, Explanation, bytes_text, flops_text,
 };
@@ -64,7 +64,7 @@ impl StepBudget {
     /// # Errors
     /// As [`budget`].
     pub fn of_run<M: LanguageModel>(config: Config) -> crate::Result<StepBudget> {
-        let config = Config { explain: Some(ExplainFormat::Text), ..config };
+        let config = Config { explain: Some(OutputForm::Text), ..config };
         Ok(StepBudget { explanation: Trainer::<M>::new(config)?.explanation()? })
     }
 

@@ -15,7 +15,6 @@ use crate::tensor::Settings;
 
 mod continue_flags;
 mod error;
-mod explain_format;
 mod file;
 mod flags;
 mod given;
@@ -41,7 +40,6 @@ mod time_limit;
 
 pub(super) use continue_flags::{continuing_flags, exporting_flags};
 pub use error::{ConfigError, Problem, SettingSource};
-pub use explain_format::ExplainFormat;
 pub use flags::{Change, Flag, FlagKind, Kept};
 pub(super) use kept_flags::{MODEL_FILES, flags_of, is_same, kept_flags};
 pub use lr_schedule::{Decay, LrSchedule};
@@ -52,7 +50,7 @@ pub use optimizers::{OptimizerEntry, OptimizerFlags, Optimizers};
 pub use own_rows::OwnRows;
 pub use pipeline::{PipelineConfig, ScheduleSource};
 pub use precision::Precision;
-pub use setting_value::MeshSetting;
+pub use setting_value::{MeshSetting, OutputForm};
 pub use settings::{Config, FLAGS, RunSettings};
 pub use time_limit::TimeLimit;
 
@@ -161,10 +159,10 @@ impl Config {
         }
     }
 
-    /// Returns true if no step of the run is computed: `--explain`. It needs no devices, no memory, and without `--data`
+    /// Returns true if no step of the run is computed: `--explain` and `--simulate`. It needs no devices, no memory, and without `--data`
     /// no tokens.
     pub fn is_dry_run(&self) -> bool {
-        self.explain.is_some()
+        self.explain.is_some() || self.simulate.is_some()
     }
 
     /// Returns the settings of a run on the rows of `source`, which takes no `--data`.

@@ -89,9 +89,23 @@ impl RunSettings {
     /// All problems with the settings.
     pub fn resolve(self) -> Result<Config, ConfigError> {
         let mut problems = self.problems.clone();
-        RULES.iter().for_each(|rule| rule(&self, &mut problems));
+        let settings = self.for_simulation();
+        RULES.iter().for_each(|rule| rule(&settings, &mut problems));
         problems.finish(FLAGS)?;
-        Ok(self.config())
+        Ok(settings.config())
+    }
+
+    /// Returns true if no step of the run is computed.
+    pub(in crate::train) fn is_dry_run(&self) -> bool {
+        self.explain.is_some() || self.simulate.is_some()
+    }
+
+    /// Sets what a simulated run leaves open: it is on GPUs.
+    pub(in crate::train) fn for_simulation(mut self) -> RunSettings {
+        if self.simulate.is_some() && !self.is_given("device") {
+            self.device = DeviceChoice::Cuda;
+        }
+        self
     }
 
     /// Returns true if the sizes of the model come from the `config.json` of `--init-from` or `--architecture`.

@@ -5,8 +5,10 @@ use std::path::Path;
 use crate::layout::{AxisId, AxisSet};
 use crate::mesh::MeshShape;
 use crate::optim::OptimizerError;
+use crate::os::counted;
 use crate::tensor::ZeroStage;
 use meshwright_core::__internal::check_rule;
+use meshwright_sim::cluster::SizedCluster;
 
 use super::optimizers::{OptimizerEntry, OptimizerFlags};
 use super::problems::Problems;
@@ -22,6 +24,7 @@ pub const RULES: &[Rule] = &[
     the_mesh_is_chosen,
     preflights_write_nothing,
     others_are_given,
+    a_simulation_is_of_gpus,
     validation_data_is_given_once,
     mesh_order_has_the_axes,
     zero_needs_shards,
@@ -106,10 +109,34 @@ fn others_are_given(settings: &RunSettings, problems: &mut Problems) {
     let validates = settings.is_given("eval-data") || settings.is_given("eval-fraction");
     let message = "needs validation data: --eval-data FILE, or --eval-fraction X of --data";
     need(validates, "eval-data", "eval-every eval-steps early-stop keep-best", message);
+    let simulates = settings.simulate.is_some();
+    need(simulates, "simulate", "tokens out", "needs --simulate CLUSTERxN");
     let exports = settings.is_given("export-hf");
     need(exports, "export-hf", "export-dtype export-shard-size", "needs --export-hf DIR");
     let message = "needs --save-every N: a run waits for the checkpoint after its last step";
     need(settings.is_given("save-every"), "save-every", "save-async", message);
+}
+
+/// A simulation is of a run on all GPUs of its cluster, and of nothing else.
+fn a_simulation_is_of_gpus(settings: &RunSettings, problems: &mut Problems) {
+    let Some(SizedCluster { cluster, gpus }) = &settings.simulate else { return };
+    if settings.device == DeviceChoice::Cpu {
+        let message = "simulates GPUs; leave out --device cpu";
+        problems.add(&["simulate", "device"], message);
+    }
+    if settings.explain.is_some() {
+        problems.add(&["simulate", "explain"], "prints another report; leave one of them out");
+    }
+    let mesh = settings.shape();
+    if mesh.world_size() != *gpus {
+        let message = format!(
+            "the mesh has {}, but {} of {} are simulated; make them equal, or leave out --mesh to have one chosen",
+            counted(mesh.world_size(), "rank"),
+            counted(*gpus, "GPU"),
+            cluster.name
+        );
+        problems.add(&["mesh", "simulate"], message);
+    }
 }
 
 /// Validation data is of one file.

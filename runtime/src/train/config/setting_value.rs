@@ -13,9 +13,10 @@ use crate::mesh::{AxisOrder, MeshError, MeshShape};
 use crate::nn::{ContextStyle, RecomputeOverride};
 use crate::pipeline::StageCut;
 use crate::tensor::{Checks, ZeroStage};
+use meshwright_sim::cluster::{Catalog, SizedCluster};
 
 use super::flags::{Flag, FlagKind};
-use super::{Decay, DeviceChoice, ExplainFormat, Precision, ScheduleSource, TimeLimit};
+use super::{Decay, DeviceChoice, Precision, ScheduleSource, TimeLimit};
 
 /// Largest upper bound that messages name together with the lower bound.
 const MAX_NAMED_BOUND: u64 = 9;
@@ -153,6 +154,8 @@ pub struct OptimizerName;
 pub struct Key;
 /// Keys separated by commas.
 pub struct KeyList;
+/// A number of tokens, possibly with a suffix: `15.6T`.
+pub struct TokenCount;
 /// Weight of a loss: a number of at least zero that f32 holds.
 pub struct Weight;
 /// Weight of the load-balancing loss; 0 for `none`.
@@ -194,6 +197,16 @@ setting_types! {
     TimeLimit: TimeLimit, Text, |text| {
         wanted("a time such as 3h50m, 90s or 2d", text, |text| text.parse().ok())
     };
+    SizedCluster: SizedCluster, Text, |text| {
+        SizedCluster::parse(text, &Catalog::new()).map_err(|error| error.to_string())
+    };
+    TokenCount: f64, Text, |text| wanted("a number of tokens such as 300B or 15.6T", text, |text| {
+        let scales = [("K", 1e3), ("M", 1e6), ("B", 1e9), ("G", 1e9), ("T", 1e12)];
+        let scaled = |(suffix, scale): (&str, f64)| {
+            number(text.to_uppercase().strip_suffix(suffix)?).map(|number| number * scale)
+        };
+        number(text).or_else(|| scales.into_iter().find_map(scaled)).filter(|tokens| *tokens >= 1.0)
+    });
     OptimizerName: String, Choice(&["adamw", "sgd", "muon"]), |text| Ok(text.to_owned());
     MeshSetting: MeshSetting, Text, parsed;
     AxisOrder: AxisOrder, Text, parsed;
@@ -243,8 +256,17 @@ words! {
     StoredDtype { "f32" => StoredDtype::F32, "bf16" => StoredDtype::Bf16, "f16" => StoredDtype::F16 }
     Encoding { "u16" => Encoding::U16, "u32" => Encoding::U32 }
     Order { "sequential" => Order::Sequential, "shuffled" => Order::Shuffled }
-    ExplainFormat { "text" => ExplainFormat::Text, "json" => ExplainFormat::Json }
+    OutputForm { "text" => OutputForm::Text, "json" => OutputForm::Json }
     Decay { "constant" => Decay::Constant, "cosine" => Decay::Cosine, "wsd" => Decay::Wsd }
+}
+
+/// `--out`: the form of a printed report.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OutputForm {
+    /// Lines for a terminal.
+    Text,
+    /// One JSON object.
+    Json,
 }
 
 /// `--mesh`.

@@ -12,6 +12,7 @@ use crate::mesh::{AxisOrder, MeshShape};
 use crate::nn::{ContextStyle, RecomputeOverride};
 use crate::pipeline::StageCut;
 use crate::tensor::{Checks, ZeroStage};
+use meshwright_sim::cluster::SizedCluster;
 
 use super::flags::{Change, Flag};
 use super::given_value::GivenMap;
@@ -20,14 +21,14 @@ use super::own_rows::OwnRows;
 use super::problems::Problems;
 use super::setting_value::{
     Balance, Fraction, Key, KeyList, MeshSetting, Natural, Number, OpenFraction, OptimizerName,
-    Pair, Positive, Seed, SettingType, Size, Weight, WholeNumber,
+    OutputForm, Pair, Positive, Seed, SettingType, Size, TokenCount, Weight, WholeNumber,
 };
 use super::settings_macro::{
     as_optional_text, as_text, dashed, kept, read_next, settings, text_of, zero_stage_number,
 };
 use super::{
-    Decay, DeviceChoice, ExplainFormat, ModelSource, OptimizerConfig, Optimizers, PipelineConfig,
-    Precision, SaveConfig, ScheduleSource, TimeLimit, ValidationConfig,
+    Decay, DeviceChoice, ModelSource, OptimizerConfig, Optimizers, PipelineConfig, Precision,
+    SaveConfig, ScheduleSource, TimeLimit, ValidationConfig,
 };
 
 const MACHINE: &str = "Devices and ranks";
@@ -243,9 +244,16 @@ settings! {
         "Tokens of the continuation sampled at the end"
         sample_tokens: Natural = "200", "N", at "/sample-tokens" Free;
         "Print the collectives of a training step, with their bytes and the computations that they overlap with, its \
-         kernels by layer, and the peak of its memory, as text or json, and exit; without --data nothing is read \
+         kernels by layer, and the peak of its memory, as text or json, and exit; without --data no data is read \
          [FORMAT: text]"
-        explain: Option<ExplainFormat>, "FORMAT", alone "text" => explain;
+        explain: Option<OutputForm>, "FORMAT", alone "text" => #[serde(skip)] explain;
+        "Simulate a step on N GPUs of a cluster, such as h100x64 or my.tomlx64, print its time, utilization and memory, \
+         and exit; `meshwright clusters` lists the clusters [default of --mesh: auto=N]"
+        simulate: Option<SizedCluster>, "CLUSTERxN" => #[serde(skip)] simulate;
+        "Tokens of a whole run, such as 15.6T, whose days and GPU-hours --simulate prints"
+        tokens: Option<TokenCount>, "COUNT" => #[serde(skip)] tokens;
+        "Form of what --simulate prints: text, json"
+        out: OutputForm = "text", "FORM" => #[serde(skip)] out;
         "Compare the losses, gradients and updates of the first steps on the mesh, as threads on the CPU, with one \
          rank, and exit [STEPS: 3]"
         preflight: Option<Positive>, "STEPS", alone "3" => #[serde(skip)] preflight;

@@ -52,7 +52,8 @@ impl Explanation {
             peak: StepPeak::of(&log, config.device == DeviceChoice::Cuda),
             log,
         });
-        let model_flops = plan.model_flops::<M>()?;
+        let per_token = plan.flops.parameters + plan.flops.attention;
+        let model_flops = per_token * (config.batch * config.seq) as f64;
         Ok(Explanation {
             mesh,
             positions: positions.collect(),

@@ -18,6 +18,7 @@ use crate::launch::{ProcessRank, RankAssignment, RankAssignmentError};
 use crate::train::config::{Config, DeviceChoice};
 use crate::train::console::{counted, print_line};
 use crate::train::{Error, Result};
+use meshwright_sim::cluster::SizedCluster;
 
 /// The devices of a run and their connection. [`Trainer::on`](crate::train::Trainer::on) takes a user-defined one.
 pub trait Machine: Send + Sync {
@@ -71,7 +72,7 @@ pub fn open_machine(config: &Config) -> Result<Box<dyn Machine>> {
     if config.is_dry_run() {
         // Only the first of several processes prints. One that a launcher has not started has no rank.
         let own_rank = ProcessRank::from_environment().ok().flatten().map(|own| own.rank);
-        return Ok(Box::new(NoMachine { own_rank }));
+        return Ok(Box::new(NoMachine { own_rank, cluster: config.simulate.clone() }));
     }
     match config.device {
         DeviceChoice::Cpu => {
@@ -166,14 +167,19 @@ impl Machine for CpuMachine {
     }
 }
 
-/// No machine, for a run that only lists its collectives.
+/// No machine, for a run that computes nothing: none at all, or GPUs of a described cluster.
 struct NoMachine {
     own_rank: Option<usize>,
+    cluster: Option<SizedCluster>,
 }
 
 impl Machine for NoMachine {
     fn backend(&self, _: usize) -> Result<Box<dyn Backend>> {
-        Err(Error::Input("--explain: lists collectives, and trains nothing; leave it out".into()))
+        let problem = match self.cluster {
+            Some(_) => "--simulate: simulates a step, and trains nothing; leave it out",
+            None => "--explain: lists collectives, and trains nothing; leave it out",
+        };
+        Err(Error::Input(problem.into()))
     }
 
     fn own_rank(&self) -> Option<usize> {
@@ -181,15 +187,20 @@ impl Machine for NoMachine {
     }
 
     fn describe(&self) -> String {
-        "no device".to_owned()
+        match &self.cluster {
+            Some(SizedCluster { cluster, .. }) => format!("a simulated {} each", cluster.gpu.name),
+            None => "no device".to_owned(),
+        }
     }
 
     fn memory(&self) -> Option<f64> {
-        None
+        let SizedCluster { cluster, gpus } = self.cluster.as_ref()?;
+        Some(cluster.gpu.memory.value * *gpus as f64)
     }
 
-    fn peak_flops(&self, _: DType) -> Option<f64> {
-        None
+    fn peak_flops(&self, dtype: DType) -> Option<f64> {
+        let SizedCluster { cluster, gpus } = self.cluster.as_ref()?;
+        Some(cluster.gpu.peak_of(dtype).ok()?.value * *gpus as f64)
     }
 }
 

@@ -36,11 +36,9 @@ use meshwright_sim::StepLog;
 use super::config::{Config, ModelSource, Precision};
 use super::console::print_line;
 use super::machine::Machine;
-use super::report::model_flops_per_token;
 use super::{Error, Family, LanguageModel, Outline, Result};
 
 use checks::{check_batch, check_context, check_threads};
-use declaration::{declare_model, dry_run_rank};
 use memory::DryRun;
 use model_plan::{ModelPlan, hf_tensors};
 
@@ -48,6 +46,7 @@ pub use checks::{check_auto_ranks, check_documents_are_used};
 pub use dataset::with_vocab_of_data;
 pub use description::describe_mesh;
 pub use memory::MemoryPlan;
+pub use model_plan::ModelFlops;
 pub use opened_model::OpenedModel;
 pub use outputs::PreparedOutputs;
 pub use pipeline::{PipelinePlan, build_model};
@@ -77,6 +76,7 @@ pub struct Plan {
     pub parameters: usize,
     /// Lower bound of each rank's memory.
     pub memory: MemoryPlan,
+    pub flops: ModelFlops,
     pub weights: Option<HfFolder>,
     pub resume: Option<Checkpoint>,
     /// The runs that lead to the checkpoints of this one.
@@ -108,7 +108,7 @@ impl Plan {
             print_line(&format!("warning: {warning}"));
         }
         let model = ModelPlan::new::<M>(&config, &family, weights.as_ref(), machine.memory())?;
-        let ModelPlan { outline, sizes, params, pipeline, recomputes, memory, .. } = model;
+        let ModelPlan { outline, sizes, params, pipeline, recomputes, memory, flops } = model;
         for warning in pipeline.iter().flat_map(|plan| plan.warnings(&config, recomputes)) {
             print_line(&format!("warning: {warning}"));
         }
@@ -158,6 +158,7 @@ impl Plan {
             export,
             parameters,
             memory,
+            flops,
             weights,
             resume,
             history,
@@ -182,7 +183,7 @@ impl Plan {
         }
         check_batch(config)?;
         check_context::<M>(config)?;
-        let run = Config { explain: None, ..config.clone() };
+        let run = Config { explain: None, simulate: None, ..config.clone() };
         let OpenedModel { family, weights, .. } = model;
         let model = ModelPlan::new::<M>(&run, family, weights.as_ref(), available)?;
         model.memory.check_fraction(PLANNED_MEMORY, config, available)
@@ -191,16 +192,6 @@ impl Plan {
     /// Returns the number of steps that are done before the run begins.
     pub fn first_step(&self) -> u64 {
         self.resume.as_ref().map_or(0, |checkpoint| checkpoint.manifest().state.step)
-    }
-
-    /// Returns the FLOPs of the model in a step, as `mfu` of the metrics counts them.
-    ///
-    /// # Errors
-    /// Sizes that do not fit the model.
-    pub fn model_flops<M: LanguageModel>(&self) -> Result<f64> {
-        let Config { batch, seq, .. } = self.config;
-        let built = declare_model::<M>(&dry_run_rank(&self.config)?, &self.sizes)?;
-        Ok(model_flops_per_token(&built, seq) * (batch * seq) as f64)
     }
 
     /// Returns the logs of a step at each position along `pp`, on the ranks with the largest shards.

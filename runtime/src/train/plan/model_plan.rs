@@ -25,6 +25,16 @@ pub struct ModelPlan {
     pub recomputes: bool,
     /// Lower bound of each rank's memory.
     pub memory: MemoryPlan,
+    pub flops: ModelFlops,
+}
+
+/// Model FLOPs of training on one token: see [`flops_per_token`](crate::nn::Built::flops_per_token).
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct ModelFlops {
+    /// Of the matmuls with parameters.
+    pub parameters: f64,
+    /// Of attention, as if every token attended to all others.
+    pub attention: f64,
 }
 
 impl ModelPlan {
@@ -57,6 +67,9 @@ impl ModelPlan {
         check_batch_memory(config, available)?;
         let built = declare_model::<M>(&rank, &sizes)?;
         let params = built.params();
+        let parameters = built.flops_per_token(0, |_| true);
+        let attention = built.flops_per_token(config.seq, |_| true) - parameters;
+        let flops = ModelFlops { parameters, attention };
         check_experts(config, &params)?;
         if let Some(weights) = weights {
             let flag = "--init-from";
@@ -76,7 +89,7 @@ impl ModelPlan {
         if is_run {
             memory.check_memory(config, available)?;
         }
-        Ok(ModelPlan { outline, sizes, params, pipeline, recomputes, memory })
+        Ok(ModelPlan { outline, sizes, params, pipeline, recomputes, memory, flops })
     }
 }
 

@@ -24,7 +24,7 @@ impl Plan {
         check_context::<M>(&config)?;
         let OpenedModel { family, weights, .. } = OpenedModel::<M::Config>::open(&config)?;
         let model = ModelPlan::new::<M>(&config, &family, weights.as_ref(), machine.memory())?;
-        let ModelPlan { outline, sizes, pipeline, memory, .. } = model;
+        let ModelPlan { outline, sizes, pipeline, memory, flops, .. } = model;
         Ok(Plan {
             config,
             machine: Arc::from(machine),
@@ -35,6 +35,7 @@ impl Plan {
             export: None,
             parameters: self.parameters,
             memory,
+            flops,
             weights,
             resume: None,
             history: RunHistory::begin(None),

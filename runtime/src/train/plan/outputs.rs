@@ -136,6 +136,14 @@ impl Plan {
         })
     }
 
+    /// Creates the file of `--trace` alone.
+    pub fn prepare_trace(&self) -> Result<PreparedOutputs> {
+        let claim_trace = |path: PathBuf| claim("--trace", path, is_trace);
+        let trace = self.trace_path().map(claim_trace).transpose()?;
+        let trace = trace.map(|(claimed, path)| TraceFile::open(path, claimed)).transpose()?;
+        Ok(PreparedOutputs { trace, ..PreparedOutputs::default() })
+    }
+
     /// Announces steps that no output will have.
     fn announce_unsaved_steps(&self) {
         let Config { save, export_hf, steps, .. } = &self.config;

@@ -29,8 +29,8 @@ fn clusters_are_listed() {
     let h100 = cells("h100-dgx");
     assert_eq!(h100[1..4], ["h100-sxm", "989.4 bf16", "80 GB at 3350 GB/s"]);
     assert_eq!(h100[4..7], ["8 at 450 GB/s", "50", "measured, +-8 %"]);
-    assert_eq!(cells("llama3")[5], "50, 50, 7.1");
-    assert_eq!(cells("k40-box")[2], "4.3 f32");
+    assert_eq!(cells("llama3")[5], "50, 50, 7.14");
+    assert_eq!(cells("k40-box")[2], "4.29 f32");
 }
 
 /// A printed description is a file that can be edited and used.
@@ -71,7 +71,7 @@ fn bad_input_is_refused() {
         (&["show", "none.toml"], "error: none.toml: No such file or directory"),
         (
             &["show", "bad.toml"],
-            "error: bad.toml:3: `cluster.gpu` unknown GPU `h100-sxn`; did you mean `h100-sxm`?",
+            "error: bad.toml:3: `cluster.gpu` names an unknown GPU `h100-sxn`; did you mean `h100-sxm`?",
         ),
         (&["--clusters", "bad.toml"], "error: bad.toml:3: "),
         (&["--clusters", "none"], "error: none: No such file or directory"),

@@ -114,6 +114,7 @@ fn attention<T: TableFormat>(
     table: &mut T,
     given: Option<&[AttentionCurve]>,
 ) -> Result<Vec<AttentionCurve>, T::Error> {
+    let mut curves: Vec<(usize, bool)> = Vec::new();
     table.tables("attention", given, |table, given| {
         let head_dim = table.count("head_dim", given.map(|curve| curve.head_dim))?;
         let pass = given.map(|curve| if curve.is_backward { "backward" } else { "forward" });
@@ -135,8 +136,15 @@ fn attention<T: TableFormat>(
         table.check("tflop_s", rates.len() == lengths.len(), || {
             format!("has {} rates for {} lengths", rates.len(), lengths.len())
         })?;
+        let curve = (head_dim, pass == "backward");
+        table.check("head_dim", !curves.contains(&curve), || {
+            format!(
+                "is {head_dim}, for which there is another table of the {pass} pass: remove one"
+            )
+        })?;
+        curves.push(curve);
         let rates = lengths.iter().map(|length| *length as usize).zip(rates).collect();
-        Ok(AttentionCurve { head_dim, is_backward: pass == "backward", rates, origin })
+        Ok(AttentionCurve { head_dim, is_backward: curve.1, rates, origin })
     })
 }
 

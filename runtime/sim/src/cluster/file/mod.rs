@@ -37,7 +37,7 @@ pub fn read_cluster(
         let gpu = match (table.optional_text("gpu", None)?, own_gpu) {
             (Some(name), Some(own)) if own.name == name => own,
             (Some(name), _) => {
-                find_gpu(&name).map_err(|error| table.fault("gpu", &error.to_string()))?
+                find_gpu(&name).map_err(|error| table.fault("gpu", &format!("names an {error}")))?
             }
             (None, Some(own)) => own,
             (None, None) => {

@@ -14,8 +14,8 @@ pub struct Writer {
     path: String,
     /// Origin of numbers without an own one.
     origin: Option<Origin>,
-    /// True if the table has stated it.
-    has_origin: bool,
+    /// Keys, numbers and origins that are not written yet, as the most common origin becomes that of the table.
+    figures: Vec<(&'static str, f64, Origin)>,
 }
 
 impl Writer {
@@ -35,13 +35,15 @@ impl Writer {
         header: &str,
         value: impl FnOnce(&mut Writer) -> Result<V, Infallible>,
     ) -> Result<V, Infallible> {
+        self.write_figures();
         if !self.text.is_empty() {
             self.text.push('\n');
         }
         writeln!(self.text, "{header}").expect("a string takes any text");
         let text = std::mem::take(&mut self.text);
-        let mut table = Writer { text, path, origin: self.origin.clone(), has_origin: false };
+        let mut table = Writer { text, path, origin: self.origin.clone(), figures: Vec::new() };
         let value = value(&mut table);
+        table.write_figures();
         self.text = table.text;
         value
     }
@@ -50,15 +52,37 @@ impl Writer {
         if self.path.is_empty() { key.into() } else { format!("{}.{key}", self.path) }
     }
 
-    /// States the origin of the table, if it has not stated one. Returns true if it is that of the table.
-    fn state_origin(&mut self, origin: &Origin) -> bool {
-        if self.origin.as_ref() != Some(origin) && !self.has_origin {
+    /// Writes the figures of the table so far. Those of another origin than the most common one state what differs.
+    fn write_figures(&mut self) {
+        let figures = std::mem::take(&mut self.figures);
+        let count = |origin: &Origin| figures.iter().filter(|(.., other)| other == origin).count();
+        let Some((.., common)) = figures.iter().rev().max_by_key(|(.., origin)| count(origin))
+        else {
+            return;
+        };
+        self.set_origin(common);
+        for (key, number, origin) in &figures {
+            let Origin { source, trust } = origin;
+            let mut parts = format!("value = {number}");
+            if *source != common.source {
+                parts += &format!(", source = {}", quoted(source));
+            }
+            if *trust != common.trust {
+                parts += &format!(", trust = {}", quoted(trust.name()));
+            }
+            let value =
+                if origin == common { number.to_string() } else { format!("{{ {parts} }}") };
+            self.line(key, &value);
+        }
+    }
+
+    /// Writes the origin of numbers without an own one, unless it is that of the table around.
+    fn set_origin(&mut self, origin: &Origin) {
+        if self.origin.as_ref() != Some(origin) {
             self.line("source", &quoted(&origin.source));
             self.line("trust", &quoted(origin.trust.name()));
             self.origin = Some(origin.clone());
         }
-        self.has_origin = true;
-        self.origin.as_ref() == Some(origin)
     }
 }
 
@@ -113,14 +137,7 @@ impl TableFormat for Writer {
         given: Option<&Figure>,
     ) -> Result<Figure, Infallible> {
         let figure = given.expect("a writer is given all values");
-        let number = quantity.in_file(figure.value).to_string();
-        if self.state_origin(&figure.origin) {
-            self.line(key, &number);
-        } else {
-            let Origin { source, trust } = &figure.origin;
-            let (source, trust) = (quoted(source), quoted(trust.name()));
-            self.line(key, &format!("{{ value = {number}, source = {source}, trust = {trust} }}"));
-        }
+        self.figures.push((key, quantity.in_file(figure.value), figure.origin.clone()));
         Ok(figure.clone())
     }
 
@@ -135,7 +152,7 @@ impl TableFormat for Writer {
 
     fn origin(&mut self, given: Option<&Origin>) -> Result<Origin, Infallible> {
         let origin = given.expect("a writer is given all values");
-        self.state_origin(origin);
+        self.set_origin(origin);
         Ok(origin.clone())
     }
 

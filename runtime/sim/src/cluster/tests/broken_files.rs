@@ -35,6 +35,12 @@ pass = "forward"
 lengths = [512, 1024]
 tflop_s = [200, 300]
 
+[[gpu.attention]]
+head_dim = 64
+pass = "backward"
+lengths = [512]
+tflop_s = [150]
+
 [cluster]
 name = "box"
 description = "A box"
@@ -84,6 +90,7 @@ const CASES: &[Case] = &[
     ("\"guess\"", "\"gues\"", "rope", "`gpu.passes.rope.trust` is `gues`; it must be one of \"measured\""),
     ("value = 0.7", "value = 1.7", "rope", "`gpu.passes.rope.value` is 1.7; it must be a fraction above 0 and at"),
     ("\"forward\"", "\"fwd\"", "pass", "`gpu.attention[0].pass` is `fwd`: use `forward` or `backward`"),
+    ("\"backward\"", "\"forward\"", "head_dim = 64\npass = \"forward\"\nlengths = [512]", "is 64, for which there"),
     ("[512, 1024]", "[1024, 512]", "lengths", "`gpu.attention[0].lengths` must be growing lengths"),
     ("[200, 300]", "[200]", "tflop_s", "`gpu.attention[0].tflop_s` has 1 rates for 2 lengths"),
     ("trust = \"measured\"\nunits", "units", "[gpu]", "`gpu.trust` is missing: every number has one"),

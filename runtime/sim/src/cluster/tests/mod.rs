@@ -63,6 +63,39 @@ fn llama3_has_its_published_totals() {
     assert!((pod / across - 7.0).abs() < 1e-3);
 }
 
+/// The peaks that the MFU of real runs is relative to, which are rounded to whole TFLOP/s and 0.05 TB/s.
+#[test]
+fn peaks_agree_with_those_of_drivers() {
+    let catalog = Catalog::new();
+    for (name, driver_name) in [
+        ("a100-sxm-40gb", "NVIDIA A100-SXM4-40GB"),
+        ("a100-sxm-80gb", "NVIDIA A100-SXM4-80GB"),
+        ("h100-sxm", "NVIDIA H100 80GB HBM3"),
+        ("h200-sxm", "NVIDIA H200"),
+        ("b200", "NVIDIA B200"),
+        ("gb200", "NVIDIA GB200"),
+    ] {
+        let (gpu, peak) =
+            (catalog.gpu(name).unwrap(), meshwright_cuda::native::peak_of(driver_name).unwrap());
+        let ours = [DType::Bf16, DType::F32].map(|dtype| gpu.peak_of(dtype).unwrap().value);
+        for (ours, theirs) in ours.into_iter().zip([peak.bf16, peak.f32]) {
+            assert!((ours / theirs - 1.0).abs() < 1e-3, "{name}: {ours:e} and {theirs:e}");
+        }
+        let ratio = gpu.memory_bandwidth.value / peak.bandwidth;
+        assert!((ratio - 1.0).abs() < 0.025, "{name}: {ratio}");
+    }
+}
+
+/// Numbers of the most common origin in a table need none of their own, and others state what differs.
+#[test]
+fn printed_origins_are_short() {
+    let printed = Catalog::new().gpu("v100-sxm-32gb").unwrap().to_toml();
+    let (_, passes) = printed.split_once("[gpu.passes]\n").unwrap();
+    let expected = "source = \"fractions of an H100, bench/results/h100.md\"\ntrust = \"guess\"\n\
+                    start_us = { value = 2, source = \"an estimate\" }\nothers = 0.83\n";
+    assert!(passes.starts_with(expected), "{passes}");
+}
+
 #[test]
 fn a_missing_dtype_is_named() {
     let k40 = Catalog::new().gpu("k40").unwrap();

@@ -155,7 +155,7 @@ fn flags_reach_their_fields() {
         log_every: TimeLimit(Duration::from_secs(10)),
         trace: Some("t.json".into()),
         stage_times: Some("s.json".into()),
-        explain: Some(ExplainFormat::Text),
+        explain: Some(OutputForm::Text),
         sample_tokens: 0,
     };
     assert_eq!(config, expected);
