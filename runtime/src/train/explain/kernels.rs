@@ -143,9 +143,9 @@ impl KernelRow {
         }
     }
 
-    /// Returns the name of the layers; `(other)` outside of layers.
+    /// Returns the name of the layers; `(other)` outside of layers and functions.
     pub fn layers_text(&self) -> String {
-        layers_text(&self.layers)
+        layers_text(&self.layers, self.function)
     }
 }
 
@@ -160,10 +160,10 @@ impl LayerWork {
     }
 }
 
-/// Returns the name of layers; `(other)` outside of layers.
-pub fn layers_text(layers: &LayerGroup) -> String {
+/// Returns the name of layers; `(other)` outside of layers and functions.
+pub fn layers_text(layers: &LayerGroup, function: &str) -> String {
     let text = layers.to_string();
-    if text.is_empty() { "(other)".to_owned() } else { text }
+    if text.is_empty() && function.is_empty() { "(other)".to_owned() } else { text }
 }
 
 /// Returns a table of the rows, and their sum. Numbers are sums over all layers of a row.

@@ -120,7 +120,7 @@ impl BufferGroup {
     fn cells(&self) -> [String; 5] {
         [
             self.category.name().to_owned(),
-            layers_text(&self.layers),
+            layers_text(&self.layers, self.function),
             self.function.to_owned(),
             Bytes(self.bytes as f64).to_string(),
             buffers_text(self.buffers),
