@@ -51,7 +51,7 @@ fn is_grouped(kind: &EventKind) -> bool {
 fn freed(log: &StepLog) -> BTreeMap<Category, u64> {
     let mut freed = BTreeMap::new();
     for event in &log.events {
-        if let EventKind::Free { bytes, category } = event.kind {
+        if let EventKind::Free { bytes, category, .. } = event.kind {
             *freed.entry(category).or_default() += bytes;
         }
     }
@@ -65,8 +65,8 @@ fn sent(kind: &EventKind) -> Option<u32> {
     }
 }
 
-/// Removes the index of the site, which is compared by its field, and the rows of each expert: the dry run assumes even
-/// choices.
+/// Removes the index of the site, which is compared by its field, the number of a buffer, and the rows of each expert:
+/// the dry run assumes even choices.
 fn comparable(kind: EventKind) -> EventKind {
     match kind {
         EventKind::Call(call) => EventKind::Call(CommCall { site: 0, ..call }),
@@ -74,6 +74,7 @@ fn comparable(kind: EventKind) -> EventKind {
             let (op, dims) = (KernelOp::GroupedGemm, [0; 4]);
             EventKind::Kernel(Kernel { op, dims, dtype, flops: 0, read: 0, written: 0 })
         }
+        EventKind::Alloc { bytes, category, .. } => EventKind::Alloc { buffer: 0, bytes, category },
         other => other,
     }
 }

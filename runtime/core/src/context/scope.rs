@@ -87,6 +87,12 @@ pub fn current_location() -> Location {
     Location { layer, function: current_or(function) }
 }
 
+/// Sets the function of what this thread computes outside of forward functions, and returns the location before, for
+/// [`set_backward_location`].
+pub(crate) fn begin_function(function: &'static str) -> Location {
+    set_backward_location(Location { function, ..BACKWARD.get() })
+}
+
 /// Sets the location whose backward this thread computes, and returns the one before.
 pub(crate) fn set_backward_location(location: Location) -> Location {
     BACKWARD.replace(location)

@@ -1,10 +1,11 @@
 //! The log of a step, and sums over it.
 
 use meshwright_backend::Category;
+use meshwright_comm::MessageId;
 use meshwright_core::__internal::Pass;
 use meshwright_mesh::AxisSet;
 
-use super::{CallSite, Context, Event, EventKind};
+use super::{CallSite, Context, Event, EventKind, LiveBuffer};
 
 /// The events of one training step on one rank, in the order in which its host issues them.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -13,10 +14,14 @@ pub struct StepLog {
     pub contexts: Vec<Context>,
     /// The call sites of its calls.
     pub sites: Vec<CallSite>,
+    /// The identities of its messages.
+    pub messages: Vec<MessageId>,
     /// The events.
     pub events: Vec<Event>,
     /// Bytes in use at the beginning of the step, in the order of [`Category::ALL`].
     pub live_at_start: [u64; Category::ALL.len()],
+    /// The buffers in use at the beginning of the step, in the order of their numbers.
+    pub buffers_at_start: Vec<LiveBuffer>,
 }
 
 impl StepLog {

@@ -152,7 +152,10 @@ impl Compiler<'_> {
     ) -> Result<(), SimError> {
         let position = self.position;
         let run = match call.message {
-            Some(message) => CallRun::Joint(joints.add_message(position, event, call, message)?),
+            Some(message) => {
+                let message = self.log.messages[message as usize];
+                CallRun::Joint(joints.add_message(position, event, call, message)?)
+            }
             None if call.op == CallKind::Send => CallRun::Free,
             // Sums of tied gradients have no identities. They end a step, so the sender is taken to be as far.
             None if call.op == CallKind::Recv => {

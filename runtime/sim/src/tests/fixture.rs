@@ -169,13 +169,20 @@ impl LogWriter {
     /// Adds one end of a message.
     pub fn message(&mut self, op: CallKind, message: MessageId, bytes: u64) -> u32 {
         let call = collective(op, AxisSet::ALL, bytes);
-        self.call(CommCall { is_asynchronous: true, message: Some(message), ..call })
+        let message = Some(self.add_message(message));
+        self.call(CommCall { is_asynchronous: true, message, ..call })
     }
 
     /// Adds one end of a message without bytes, which may be part of a round.
     pub fn round_message(&mut self, op: CallKind, message: MessageId, round: Option<u32>) -> u32 {
         let call = collective(op, AxisSet::ALL, 0);
-        self.call(CommCall { is_asynchronous: true, message: Some(message), round, ..call })
+        let message = Some(self.add_message(message));
+        self.call(CommCall { is_asynchronous: true, message, round, ..call })
+    }
+
+    fn add_message(&mut self, message: MessageId) -> u32 {
+        self.log.messages.push(message);
+        self.log.messages.len() as u32 - 1
     }
 
     pub fn wait(&mut self, number: u32) {

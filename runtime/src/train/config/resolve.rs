@@ -97,7 +97,7 @@ impl RunSettings {
 
     /// Returns true if no step of the run is computed.
     pub(in crate::train) fn is_dry_run(&self) -> bool {
-        self.explain || self.simulate.is_some()
+        self.explain.is_some() || self.simulate.is_some()
     }
 
     /// Sets what a simulated run leaves open: it is on GPUs.

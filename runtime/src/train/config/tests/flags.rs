@@ -155,10 +155,10 @@ fn flags_reach_their_fields() {
         log_every: TimeLimit(Duration::from_secs(10)),
         trace: Some("t.json".into()),
         stage_times: Some("s.json".into()),
-        explain: true,
+        explain: Some(OutputForm::Text),
         simulate: None,
         tokens: None,
-        out: OutputForm::Text,
+        out: None,
         sample_tokens: 0,
     };
     assert_eq!(config, expected);
@@ -225,7 +225,7 @@ fn simulations_are_of_gpus() {
     let on = config.simulate.as_ref().unwrap();
     assert_eq!((&*on.cluster.name, on.gpus), ("h100-dgx", 8));
     assert_eq!((config.device, config.dtype), (DeviceChoice::Cuda, Precision::Bf16));
-    assert_eq!((config.tokens, config.out), (Some(15.6e12), OutputForm::Json));
+    assert_eq!((config.tokens, config.out), (Some(15.6e12), Some(OutputForm::Json)));
     assert!(config.is_dry_run() && config.writes_nothing());
     for (line, reason) in [
         (
