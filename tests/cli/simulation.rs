@@ -77,14 +77,14 @@ fn a_simulated_step_has_a_trace() {
 #[test]
 fn impossible_simulations_are_refused() {
     let workspace = Workspace::new();
-    workspace.write("broken.toml", b"[gpu]\nname = \"x\"\nmemory_gb = -1\n");
+    workspace.write("broken.toml", b"[gpu]\nname = \"x\nmemory_gb = 1\n");
     for (line, reason) in [
         (
             "--simulate h100x16 --mesh dp=4",
             "--mesh: the mesh has 4 ranks, but 16 GPUs of h100-dgx are simulated",
         ),
         ("--simulate none.tomlx8 --mesh dp=8", "none.toml"),
-        ("--simulate ./broken.tomlx8 --mesh dp=8", "broken.toml:3"),
+        ("--simulate ./broken.tomlx8 --mesh dp=8", "broken.toml:2"),
         ("--simulate k40x4 --mesh dp=4", "k40"),
     ] {
         let refused = workspace.run(line);

@@ -35,7 +35,7 @@ fn events(log: &StepLog) -> Vec<Compared<'_>> {
             EventKind::Call(call) => &*log.sites[call.site as usize].field,
             _ => "",
         };
-        Compared { context: log.context(event), field, kind: comparable(event.kind) }
+        Compared { context: log.context(&event), field, kind: comparable(event.kind) }
     });
     let mut compared: Vec<_> = compared.collect();
     // Experts without a row have no GEMM.
@@ -50,7 +50,7 @@ fn is_grouped(kind: &EventKind) -> bool {
 /// Returns the bytes that are freed, by category.
 fn freed(log: &StepLog) -> BTreeMap<Category, u64> {
     let mut freed = BTreeMap::new();
-    for event in &log.events {
+    for event in log.events.iter() {
         if let EventKind::Free { bytes, category, .. } = event.kind {
             *freed.entry(category).or_default() += bytes;
         }

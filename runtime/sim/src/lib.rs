@@ -42,8 +42,8 @@ mod utilization;
 pub use error::{BlockedPosition, SimError};
 pub use options::SimOptions;
 pub use record::{
-    CallKind, CallSite, CommCall, Context, ContextId, Event, EventKind, LiveBuffer, MemoryPeak,
-    Pass, RunningAction, StepLog,
+    CallKind, CallSite, CommCall, Context, ContextId, Event, EventKind, EventList, LiveBuffer,
+    MemoryPeak, Pass, RunningAction, StepLog,
 };
 pub use replay::{Computation, Lane, PositionTime, Span};
 pub use step::{SimulatedStep, simulate};

@@ -33,7 +33,7 @@ impl StepLog {
     pub fn peak_by_category(&self) -> [u64; Category::ALL.len()] {
         let mut live = self.live_at_start;
         let mut peak = live;
-        for event in &self.events {
+        for event in self.events.iter() {
             match event.kind {
                 EventKind::Alloc { bytes, category, .. } => {
                     let index = category as usize;
@@ -74,7 +74,7 @@ impl StepLog {
     fn buffers_after(&self, events: usize) -> BTreeMap<u32, LiveBuffer> {
         let at_start = self.buffers_at_start.iter().copied();
         let mut live: BTreeMap<u32, LiveBuffer> = (0..).zip(at_start).collect();
-        for event in &self.events[..events] {
+        for event in self.events.iter().take(events) {
             match event.kind {
                 EventKind::Alloc { buffer, bytes, category } => {
                     live.insert(buffer, LiveBuffer { context: event.context, bytes, category });
@@ -110,7 +110,7 @@ mod tests {
         let parameters = LiveBuffer { context: CONTEXT, bytes: 100, category: Parameters };
         let mut log = StepLog { buffers_at_start: vec![parameters], ..StepLog::default() };
         log.live_at_start[Parameters as usize] = 100;
-        log.events = vec![
+        let events = [
             allocated(1, 30, Activations),
             allocated(2, 40, Activations),
             freed(1, 30, Activations),
@@ -119,6 +119,7 @@ mod tests {
             freed(3, 500, Offloaded),
             allocated(4, 70, Activations),
         ];
+        log.events = events.into_iter().collect();
         log
     }
 

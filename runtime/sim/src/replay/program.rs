@@ -103,7 +103,7 @@ impl Compiler<'_> {
         let mut of_previous = Vec::new();
         for (idx, event) in self.log.events.iter().enumerate() {
             let kind = match &event.kind {
-                EventKind::Kernel(kernel) => self.kernel(event, kernel, times)?,
+                EventKind::Kernel(kernel) => self.kernel(&event, kernel, times)?,
                 EventKind::Call(call) => {
                     self.issue(idx, call, times, joints)?;
                     continue;

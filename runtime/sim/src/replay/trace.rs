@@ -83,7 +83,7 @@ impl<'a> StepTrace<'a> {
     /// Adds a kernel, or a call that is not joint.
     pub fn add_event(&mut self, position: usize, event: usize, lane: Lane, run: Interval) {
         let log = &self.logs[position];
-        let event = &log.events[event];
+        let event = &log.events.at(event);
         let Context { layer, action, .. } = log.context(event);
         let op = match &event.kind {
             EventKind::Kernel(kernel) => kernel.op.name(),

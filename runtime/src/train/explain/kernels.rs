@@ -51,8 +51,8 @@ pub struct LayerWork {
 pub fn kernel_rows(log: &StepLog, micro_batches: usize) -> Vec<KernelRow> {
     let mut of_layers = RowsOfLayers::new(log);
     let mut forward_buffers: HashMap<u32, usize> = HashMap::new();
-    for event in &log.events {
-        let pass = log.context(event).pass;
+    for event in log.events.iter() {
+        let pass = log.context(&event).pass;
         match event.kind {
             EventKind::Kernel(kernel) => {
                 let work = of_layers.work_of(event.context);

@@ -70,7 +70,7 @@ impl StepPeak {
         StepPeak {
             bytes: peak.bytes,
             by_category: log.peak_by_category(),
-            context: peak.event.map(|event| log.context(&log.events[event]).clone()),
+            context: peak.event.map(|event| log.context(&log.events.at(event)).clone()),
             groups,
         }
     }

@@ -129,7 +129,7 @@ impl Recording {
             let last = own.map(|(number, _)| *number).max();
             if let Some(number) = last.and_then(|number| number.checked_sub(self.first_call)) {
                 let kind = EventKind::Await { number: number as u32, of_previous_step: true };
-                self.log.events[index].kind = kind;
+                self.log.events.set_kind(index, kind);
             }
         }
     }
