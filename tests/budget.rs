@@ -63,7 +63,7 @@ fn each_limit_fails_by_one() {
     let text = message_of(|| {
         step.collectives_at_most(step.collectives() - 1);
     });
-    assert!(text.contains(" collectives: 1 collectives above the limit of "), "{text}");
+    assert!(text.contains(" collectives: 1 collective above the limit of "), "{text}");
     assert!(text.contains("\n  blocks.0-1."), "{text}");
 
     let text = message_of(|| {

@@ -161,7 +161,8 @@ fn kept_bytes_are_those_of_a_micro_batch() {
     // Four sequences of 16 tokens, half of a width of 48, in f32.
     let kept = 2 * 3 * (4 * 16) * (48 / 2) * 4;
     let whole = row("");
-    assert_eq!((&whole["field"], &whole["layers"]), (&"blocks.0-1".into(), &2.into()));
+    assert_eq!(whole["field"], "blocks.0-1");
+    assert_eq!(whole["layers"], 2);
     assert_eq!(whole["kept_bytes"], kept);
     assert_eq!(row("--micro-batches 2")["kept_bytes"], kept / 2);
     let recomputed = row("--recompute full");
@@ -183,7 +184,8 @@ fn the_moment_of_the_peak_is_named() {
     let moment = &peak["moment"];
     assert_eq!(moment["pass"], "backward", "{peak}");
     assert_eq!(moment["layer"], "blocks.0", "{peak}");
-    assert_eq!((&moment["action"]["work"], &moment["action"]["stage"]), (&"B".into(), &0.into()));
+    assert_eq!(moment["action"]["work"], "B", "{peak}");
+    assert_eq!(moment["action"]["stage"], 0, "{peak}");
     let is_kept =
         |group: &&Value| group["category"] == "activations" && group["function"] == "Mlp::forward";
     let kept: Vec<&Value> = list(peak, "buffers").iter().filter(is_kept).collect();

@@ -21,7 +21,7 @@ pub struct StepPeak {
     pub bytes: u64,
     /// The peak of each category, in the order of [`Category::ALL`]. Categories need not peak at the same time.
     pub by_category: [u64; Category::ALL.len()],
-    /// What the rank computed then; `None` at the beginning of the step.
+    /// The computation of the rank then; `None` at the beginning of the step.
     pub context: Option<Context>,
     /// The buffers in use then, largest groups first.
     pub groups: Vec<BufferGroup>,
