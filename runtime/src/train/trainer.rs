@@ -407,8 +407,8 @@ impl<M: LanguageModel> Trainer<M> {
             file.write_events(&trace_of(&run, mesh))?;
         }
         match out {
-            OutputForm::Text => print_report(&run.to_string()),
-            OutputForm::Json => print_report(&format!("{}\n", serde_json::json!(run))),
+            Some(OutputForm::Text) | None => print_report(&run.to_string()),
+            Some(OutputForm::Json) => print_report(&format!("{}\n", serde_json::json!(run))),
         }
     }
 

@@ -6,5 +6,5 @@ mod step_log;
 
 pub use event::{CallKind, CallSite, CommCall, Context, ContextId, Event, EventKind};
 pub use memory::{LiveBuffer, MemoryPeak};
-pub use meshwright_core::__internal::{Action, Pass};
+pub use meshwright_core::__internal::{Pass, RunningAction};
 pub use step_log::StepLog;

@@ -1,6 +1,7 @@
 //! The log of a step, and sums over it.
 
 use meshwright_backend::Category;
+use meshwright_comm::MessageId;
 use meshwright_core::__internal::Pass;
 use meshwright_mesh::AxisSet;
 
@@ -13,6 +14,8 @@ pub struct StepLog {
     pub contexts: Vec<Context>,
     /// The call sites of its calls.
     pub sites: Vec<CallSite>,
+    /// The identities of its messages.
+    pub messages: Vec<MessageId>,
     /// The events.
     pub events: Vec<Event>,
     /// Bytes in use at the beginning of the step, in the order of [`Category::ALL`].

@@ -252,8 +252,8 @@ settings! {
         simulate: Option<SizedCluster>, "CLUSTERxN" => #[serde(skip)] simulate;
         "Tokens of a whole run, such as 15.6T, whose days and GPU-hours --simulate prints"
         tokens: Option<TokenCount>, "COUNT" => #[serde(skip)] tokens;
-        "Form of what --simulate prints: text, json"
-        out: OutputForm = "text", "FORM" => #[serde(skip)] out;
+        "Form of what --simulate prints: text, json [default: text]"
+        out: Option<OutputForm>, "FORM" => #[serde(skip)] out;
         "Compare the losses, gradients and updates of the first steps on the mesh, as threads on the CPU, with one \
          rank, and exit [STEPS: 3]"
         preflight: Option<Positive>, "STEPS", alone "3" => #[serde(skip)] preflight;
@@ -267,8 +267,8 @@ settings! {
         zero: ZeroStage = |settings| settings.zero.unwrap_or(ZeroStage::suited_to(&settings.shape()));
         /// `--schedule` and its settings, if the mesh has a `pp` axis.
         pipeline: Option<PipelineConfig> = RunSettings::pipeline;
-        /// CUDA graphs: on for GPUs, unless `--no-graphs` is given.
-        graphs: bool = |settings| settings.device == DeviceChoice::Cuda && !settings.no_graphs;
+        /// CUDA graphs: on for GPUs, unless `--no-graphs` is given, or a pipeline reduces gradients.
+        graphs: bool = RunSettings::uses_graphs;
         /// `--dtype`: compute dtype of parameters and activations.
         dtype: Precision = RunSettings::dtype;
         /// `--init-from` or `--architecture`, or the sizes of a new model.

@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 use crate::backend::Category;
 use crate::layout::AxisId;
 use crate::mesh::MeshShape;
-use meshwright_core::__internal::{Action, Pass};
+use meshwright_core::__internal::{Pass, RunningAction};
 use meshwright_sim::Context;
 
 use super::explanation::{ExplainedPosition, Explanation};
@@ -70,7 +70,7 @@ fn of_kernels(row: &KernelRow) -> Value {
 
 fn of_peak(peak: &StepPeak) -> Value {
     let moment = peak.context.as_ref().map(|Context { pass, action, layer, function }| {
-        let action = action.map(|Action { work, stage, micro_batch }| {
+        let action = action.map(|RunningAction { work, stage, micro_batch }| {
             json!({ "work": work, "stage": stage, "micro_batch": micro_batch })
         });
         json!({ "pass": pass_name(*pass), "layer": **layer, "function": function, "action": action })

@@ -9,7 +9,9 @@ use crate::comm::{Call, CallObserver, CommOp, RankComms, Site};
 use crate::mesh::MeshShape;
 use crate::tensor::{Rank, Settings};
 use meshwright_backend::__internal::ObservedBackend;
-use meshwright_core::__internal::{Action, Pass, current_action, current_location, current_pass};
+use meshwright_core::__internal::{
+    Pass, RunningAction, current_action, current_location, current_pass,
+};
 use meshwright_sim::{
     CallKind, CallSite, CommCall, Context, ContextId, Event, EventKind, LiveBuffer, StepLog,
 };
@@ -63,7 +65,8 @@ struct KnownBuffer {
 
 /// Number of a buffer, and true for offloaded ones, which are numbered by themselves on a device.
 type BufferKey = (bool, u64);
-type ContextKey = (Pass, Option<Action>, Option<(&'static str, Option<usize>)>, &'static str);
+type ContextKey =
+    (Pass, Option<RunningAction>, Option<(&'static str, Option<usize>)>, &'static str);
 type SiteKey = (Arc<str>, Option<&'static Location<'static>>);
 
 impl StepRecorder {
@@ -165,6 +168,12 @@ impl Recording {
         id
     }
 
+    fn message(&mut self, site: &Site) -> Option<u32> {
+        let message = site.message()?;
+        self.log.messages.push(message);
+        Some(self.log.messages.len() as u32 - 1)
+    }
+
     fn site(&mut self, site: &Site) -> u32 {
         let sites = &mut self.log.sites;
         *self.sites.entry((Arc::clone(site.shared_field()), site.location())).or_insert_with(|| {
@@ -212,7 +221,7 @@ impl CallObserver for StepRecorder {
             group: self.mesh.degree_of(call.axes) as u32,
             bytes: bytes as u64,
             is_asynchronous: call.asynchronous,
-            message: call.site.message(),
+            message: recording.message(&call.site),
             round,
             site: recording.site(&call.site),
         };
