@@ -13,7 +13,7 @@ use serde_json::Value;
 const SIZES: &str = "t --hidden 32 --layers 2 --heads 4 --ffn 48 --seq 16 --batch 4 --threads 1";
 
 fn config(flags: &str) -> Config {
-    Config::parse(format!("{SIZES} {flags}").split(' ')).unwrap()
+    Config::parse(format!("{SIZES} {flags}").split_whitespace()).unwrap()
 }
 
 #[test]
@@ -34,7 +34,8 @@ fn trainers_list_collectives_without_the_flag_too() {
 fn experts_exchange_their_share_of_the_tokens() {
     let trainer = Trainer::<Mixtral>::new(config("--mesh ep=2")).unwrap();
     let text = trainer.explain().unwrap();
-    let row = text.lines().find(|line| line.contains("moe.router")).unwrap();
+    let is_exchange = |line: &&str| line.contains("moe.router") && line.contains("all_to_all");
+    let row = text.lines().find(is_exchange).unwrap();
     let cells: Vec<&str> = row.split("  ").map(str::trim).filter(|cell| !cell.is_empty()).collect();
     assert_eq!(cells[..4], ["blocks.0-1.moe.router", "all_to_all", "ep", "2 x 4"]);
     // Rows are sent and come back, in both directions; two layers.

@@ -44,7 +44,8 @@ impl StepPeak {
     pub fn of(log: &StepLog, is_device: bool) -> StepPeak {
         let peak = log.memory_peak(|category| !is_device || category != Category::Offloaded);
         let mut groups: Vec<BufferGroup> = Vec::new();
-        for buffer in &peak.buffers {
+        // Empty buffers take no memory.
+        for buffer in peak.buffers.iter().filter(|buffer| buffer.bytes > 0) {
             let Context { layer, function, .. } = &log.contexts[buffer.context.0 as usize];
             let layers = LayerGroup::new(LayerField::new(layer));
             let is_known = |group: &&mut BufferGroup| {
