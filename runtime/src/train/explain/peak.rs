@@ -3,11 +3,11 @@
 use std::cmp::Reverse;
 use std::fmt::Write;
 
-use crate::backend::{Bytes, Category};
+use crate::backend::Category;
 use meshwright_core::__internal::Pass;
 use meshwright_sim::{Context, StepLog};
 
-use super::columns::aligned;
+use super::columns::{aligned, bytes_text};
 use super::kernels::layers_text;
 use super::layer_field::{LayerField, LayerGroup};
 
@@ -110,7 +110,7 @@ impl StepPeak {
             let bytes: u64 = rest.iter().map(|group| group.bytes).sum();
             let buffers: usize = rest.iter().map(|group| group.buffers).sum();
             let [category, function] = ["rest".to_owned(), String::new()];
-            let [bytes, buffers] = [Bytes(bytes as f64).to_string(), buffers_text(buffers)];
+            let [bytes, buffers] = [bytes_text(bytes), buffers_text(buffers)];
             lines.push([category, String::new(), function, bytes, buffers]);
         }
         aligned(&lines, 3..5)
@@ -123,7 +123,7 @@ impl BufferGroup {
             self.category.name().to_owned(),
             layers_text(&self.layers, self.function),
             self.function.to_owned(),
-            Bytes(self.bytes as f64).to_string(),
+            bytes_text(self.bytes),
             buffers_text(self.buffers),
         ]
     }
