@@ -255,7 +255,8 @@ fn layers_that_are_alike_share_a_row_of_kernels() {
     let json = workspace.train("--mesh tp=2 --recompute full --explain json");
     let document: Value = serde_json::from_str(&json.stdout).unwrap();
     let position = &document["positions"][0];
-    assert_eq!((&document["mesh"], &position["rank"]), (&"tp=2".into(), &1.into()));
+    assert_eq!(document["mesh"], "tp=2");
+    assert_eq!(position["rank"], 1);
     let rows = position["computation"].as_array().unwrap();
     let kernels: u64 = rows.iter().map(|row| row["kernels"].as_u64().unwrap()).sum();
     assert_eq!(total[1], kernels.to_string());

@@ -149,7 +149,7 @@ fn gpt2() {
     }
 }
 
-/// With all experts on each rank, whose rows differ in number but not in sum.
+/// Each rank has all experts, whose rows differ in number but not in sum.
 #[test]
 fn mixtral() {
     for mesh in ["1", "fsdp=2"] {

@@ -21,7 +21,7 @@ pub struct Event {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ContextId(pub u32);
 
-/// What a rank does, or what its memory does.
+/// An operation of a rank, or a change of its memory.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum EventKind {
     /// A kernel on the compute stream, or a copy on the stream of transfers.
@@ -43,7 +43,7 @@ pub enum EventKind {
         buffer: u32,
         /// Bytes of the buffer.
         bytes: u64,
-        /// Its purpose.
+        /// Purpose of the buffer.
         category: Category,
     },
     /// A buffer is freed.
@@ -52,7 +52,7 @@ pub enum EventKind {
         buffer: u32,
         /// Bytes of the buffer.
         bytes: u64,
-        /// Its purpose.
+        /// Purpose of the buffer.
         category: Category,
     },
 }

@@ -13,7 +13,7 @@ pub struct LiveBuffer {
     pub context: ContextId,
     /// Bytes of the buffer.
     pub bytes: u64,
-    /// Its purpose.
+    /// Purpose of the buffer.
     pub category: Category,
 }
 

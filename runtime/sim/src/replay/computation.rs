@@ -6,7 +6,7 @@ use std::fmt;
 use meshwright_backend::{Kernel, KernelOp};
 use meshwright_core::__internal::Pass;
 
-use crate::record::{EventKind, StepLog};
+use crate::record::{Context, EventKind, StepLog};
 
 /// A kind of computation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -54,12 +54,12 @@ impl fmt::Display for Computation {
 /// The kinds of the kernels of a log.
 pub struct Kinds<'a> {
     log: &'a StepLog,
-    /// True for the contexts in layers that compute a loss.
+    /// True for the contexts in layers, or in functions outside of layers, that compute a loss.
     is_head: Vec<bool>,
 }
 
 impl<'a> Kinds<'a> {
-    /// Finds the layers that compute a loss.
+    /// Finds the layers and functions that compute a loss.
     pub fn new(log: &'a StepLog) -> Kinds<'a> {
         let mut has_loss = vec![false; log.contexts.len()];
         for event in log.events.iter() {
@@ -68,9 +68,9 @@ impl<'a> Kinds<'a> {
             }
         }
         let contexts = log.contexts.iter().zip(has_loss);
-        let losses = contexts.filter(|(_, has_loss)| *has_loss).map(|(context, _)| &*context.layer);
-        let heads: HashSet<&str> = losses.filter(|layer| !layer.is_empty()).collect();
-        let is_head = log.contexts.iter().map(|context| heads.contains(&*context.layer)).collect();
+        let losses = contexts.filter(|(_, has_loss)| *has_loss).map(|(context, _)| place(context));
+        let heads: HashSet<&str> = losses.filter(|place| !place.is_empty()).collect();
+        let is_head = log.contexts.iter().map(|context| heads.contains(place(context))).collect();
         Kinds { log, is_head }
     }
 
@@ -88,6 +88,11 @@ impl<'a> Kinds<'a> {
             _ => Computation::Other,
         }
     }
+}
+
+/// Returns the layer; outside of layers, the function.
+fn place(context: &Context) -> &str {
+    if context.layer.is_empty() { context.function } else { &context.layer }
 }
 
 fn is_loss(op: KernelOp) -> bool {

@@ -4,6 +4,7 @@ mod failure;
 mod timed;
 
 use crate::layout::{AxisId, AxisSet};
+use crate::os::counted;
 use crate::train::config::{Config, OutputForm};
 use crate::train::explain::{
     CollectiveRow, ExplainedPosition, Explanation, bytes_text, flops_text,
@@ -50,7 +51,7 @@ pub fn budget<M: LanguageModel>(mesh: &str, flags: &str) -> crate::Result<StepBu
     StepBudget::of_run::<M>(Config::parse(words).map_err(Error::Config)?)
 }
 
-/// What a training step needs. Made by [`budget`].
+/// The needs of a training step. Made by [`budget`].
 ///
 /// Methods that take axes accept their names, such as `tp` or `dp x fsdp`: the process groups with ranks along exactly
 /// these axes. They panic if the mesh has no ranks along one of them.
@@ -116,7 +117,7 @@ impl StepBudget {
     #[track_caller]
     pub fn collectives_at_most(&self, collectives: u64) -> &StepBudget {
         let (needed, position) = self.largest(collectives_of);
-        let number = |number: u64| format!("{number} collectives");
+        let number = |number: u64| counted(number as usize, "collective");
         check([needed, collectives], number, &self.on_rank(position, "has"), || {
             largest_collectives(collectives_on(position), calls_of, number)
         });

@@ -23,15 +23,22 @@ pub fn aligned<const N: usize>(lines: &[[String; N]], numbers: Range<usize>) -> 
 }
 
 /// Returns a number of bytes, or a dash for none.
-pub fn bytes_text(bytes: u64) -> String {
-    if bytes == 0 { "-".to_owned() } else { Bytes(bytes as f64).to_string() }
+pub fn bytes_cell(bytes: u64) -> String {
+    if bytes == 0 { "-".to_owned() } else { bytes_text(bytes) }
 }
 
-/// Returns a number of FLOPs with three digits, such as `1.50 T`, or a dash for none.
+/// Returns a number of FLOPs, or a dash for none.
+pub fn flops_cell(flops: u64) -> String {
+    if flops == 0 { "-".to_owned() } else { flops_text(flops as f64) }
+}
+
+/// Returns a number of bytes.
+pub fn bytes_text(bytes: u64) -> String {
+    Bytes(bytes as f64).to_string()
+}
+
+/// Returns a number of FLOPs with three digits, such as `1.50 T`.
 pub fn flops_text(flops: f64) -> String {
-    if flops == 0.0 {
-        return "-".to_owned();
-    }
     // The same scale as of bytes, without their unit.
     let text = Bytes(flops).to_string();
     text.trim_end_matches('B').trim_end().to_owned()
@@ -44,7 +51,7 @@ mod tests {
     #[test]
     fn flops_have_the_prefix_of_their_size() {
         for (flops, text) in [
-            (0.0, "-"),
+            (0.0, "0"),
             (512.0, "512"),
             (6.144e3, "6.14 k"),
             (99.96e9, "100 G"),

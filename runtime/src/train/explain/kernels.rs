@@ -6,7 +6,7 @@ use crate::backend::Category;
 use meshwright_core::__internal::Pass;
 use meshwright_sim::{Context, ContextId, EventKind, StepLog};
 
-use super::columns::{aligned, bytes_text, flops_text};
+use super::columns::{aligned, bytes_cell, flops_cell};
 use super::layer_field::{LayerField, LayerGroup};
 use super::rows::PASSES;
 
@@ -194,8 +194,8 @@ fn cells_of(
     work: &LayerWork,
 ) -> [String; HEAD.len()] {
     // Nothing is updated by matmuls but with Muon, whose FLOPs are part of the sums.
-    let [forward, recomputed, backward, _] = work.flops.map(|flops| flops_text(flops as f64));
-    let [forward_bytes, recomputed_bytes, backward_bytes, update] = work.bytes.map(bytes_text);
+    let [forward, recomputed, backward, _] = work.flops.map(flops_cell);
+    let [forward_bytes, recomputed_bytes, backward_bytes, update] = work.bytes.map(bytes_cell);
     let function = function.to_owned();
     [
         layers,
@@ -208,6 +208,6 @@ fn cells_of(
         recomputed_bytes,
         backward_bytes,
         update,
-        bytes_text(work.kept),
+        bytes_cell(work.kept),
     ]
 }

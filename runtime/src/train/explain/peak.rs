@@ -3,11 +3,11 @@
 use std::cmp::Reverse;
 use std::fmt::Write;
 
-use crate::backend::{Bytes, Category};
+use crate::backend::Category;
 use meshwright_core::__internal::Pass;
 use meshwright_sim::{Context, StepLog};
 
-use super::columns::aligned;
+use super::columns::{aligned, bytes_text};
 use super::kernels::layers_text;
 use super::layer_field::{LayerField, LayerGroup};
 
@@ -21,7 +21,7 @@ pub struct StepPeak {
     pub bytes: u64,
     /// The peak of each category, in the order of [`Category::ALL`]. Categories need not peak at the same time.
     pub by_category: [u64; Category::ALL.len()],
-    /// What the rank computed then; `None` at the beginning of the step.
+    /// The computation of the rank then; `None` at the beginning of the step.
     pub context: Option<Context>,
     /// The buffers in use then, largest groups first.
     pub groups: Vec<BufferGroup>,
@@ -44,7 +44,8 @@ impl StepPeak {
     pub fn of(log: &StepLog, is_device: bool) -> StepPeak {
         let peak = log.memory_peak(|category| !is_device || category != Category::Offloaded);
         let mut groups: Vec<BufferGroup> = Vec::new();
-        for buffer in &peak.buffers {
+        // Empty buffers take no memory.
+        for buffer in peak.buffers.iter().filter(|buffer| buffer.bytes > 0) {
             let Context { layer, function, .. } = &log.contexts[buffer.context.0 as usize];
             let layers = LayerGroup::new(LayerField::new(layer));
             let is_known = |group: &&mut BufferGroup| {
@@ -109,7 +110,7 @@ impl StepPeak {
             let bytes: u64 = rest.iter().map(|group| group.bytes).sum();
             let buffers: usize = rest.iter().map(|group| group.buffers).sum();
             let [category, function] = ["rest".to_owned(), String::new()];
-            let [bytes, buffers] = [Bytes(bytes as f64).to_string(), buffers_text(buffers)];
+            let [bytes, buffers] = [bytes_text(bytes), buffers_text(buffers)];
             lines.push([category, String::new(), function, bytes, buffers]);
         }
         aligned(&lines, 3..5)
@@ -122,7 +123,7 @@ impl BufferGroup {
             self.category.name().to_owned(),
             layers_text(&self.layers, self.function),
             self.function.to_owned(),
-            Bytes(self.bytes as f64).to_string(),
+            bytes_text(self.bytes),
             buffers_text(self.buffers),
         ]
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::mesh::MeshShape;
 
-use super::columns::{aligned, bytes_text};
+use super::columns::{aligned, bytes_cell};
 use super::rows::{CollectiveRow, PASSES};
 
 const HEAD: [&str; 10] = [
@@ -47,7 +47,7 @@ fn sums_of(rows: &[CollectiveRow], mesh: &MeshShape) -> Vec<Cells> {
         }
     }
     let line = |(axes, (calls, bytes)): (String, (usize, [u64; PASSES.len()]))| {
-        let [forward, recomputed, backward, update] = bytes.map(bytes_text);
+        let [forward, recomputed, backward, update] = bytes.map(bytes_cell);
         let (all, calls) = ("all".to_owned(), calls.to_string());
         let [op, overlaps, line] = [const { String::new() }; 3];
         [all, op, axes, calls, forward, recomputed, backward, update, overlaps, line]
@@ -57,7 +57,7 @@ fn sums_of(rows: &[CollectiveRow], mesh: &MeshShape) -> Vec<Cells> {
 
 /// Returns the line of a row.
 fn cells_of(row: &CollectiveRow, mesh: &MeshShape) -> Cells {
-    let [forward, recomputed, backward, update] = row.all_bytes().map(bytes_text);
+    let [forward, recomputed, backward, update] = row.all_bytes().map(bytes_cell);
     let overlapped = match row.overlapped() {
         None => String::new(),
         Some(fields) if fields.is_empty() => "(asynchronous)".to_owned(),

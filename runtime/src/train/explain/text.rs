@@ -2,9 +2,7 @@
 
 use std::fmt::Write;
 
-use crate::backend::Bytes;
-
-use super::columns::{aligned, flops_text};
+use super::columns::{aligned, bytes_text, flops_text};
 use super::explanation::Explanation;
 use super::kernels::kernel_table;
 use super::table::table_of;
@@ -19,7 +17,7 @@ pub fn text_of(explanation: &Explanation) -> String {
         text += &table_of(&position.collectives, mesh);
         let _ = writeln!(text, "computation {place}:");
         text += &kernel_table(&position.kernels);
-        let (bytes, moment) = (Bytes(position.peak.bytes as f64), position.peak.moment());
+        let (bytes, moment) = (bytes_text(position.peak.bytes), position.peak.moment());
         let _ = writeln!(text, "memory {place}: at most {bytes}, {moment}:");
         text += &position.peak.largest_groups();
     }

@@ -57,9 +57,9 @@ struct PendingCall {
 struct KnownBuffer {
     bytes: u64,
     category: Category,
-    /// What the thread computed when it was allocated.
+    /// The computation of the thread when it was allocated.
     context: ContextKey,
-    /// Its number in this step.
+    /// Number in this step.
     number: u32,
 }
 
