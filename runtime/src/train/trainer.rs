@@ -140,7 +140,11 @@ impl<M: LanguageModel> Trainer<M> {
     /// As [`new`](Self::new), and the reasons against each mesh if none fits. A `--plan` is no run: its report is a
     /// [`ConfigError::Asked`].
     pub fn with_settings(settings: RunSettings) -> Result<Trainer<M>> {
-        let (mut settings, resumed) = take_saved_settings::<M::Config>(settings)?;
+        let (mut settings, resumed) = match settings.plan {
+            // Which refuses --resume.
+            Some(_) => (settings, None),
+            None => take_saved_settings::<M::Config>(settings)?,
+        };
         let accepted = settings.accept_keys.clone().unwrap_or_default();
         let paths = (settings.init_from.as_mut(), settings.tokenizer.as_mut());
         fetch_models::<M::Config>(paths.0, paths.1, &accepted)?;

@@ -27,9 +27,8 @@ impl FromStr for FixedDegrees {
     fn from_str(text: &str) -> Result<FixedDegrees, MeshError> {
         let mesh: MeshShape = text.parse()?;
         let keys = text.split(',').filter_map(|entry| entry.split_once('='));
-        let axes = keys.filter_map(|(key, _)| {
-            AxisId::ALL.into_iter().find(|axis| axis.name() == key.trim())
-        });
+        let axes = keys
+            .filter_map(|(key, _)| AxisId::ALL.into_iter().find(|axis| axis.name() == key.trim()));
         Ok(FixedDegrees(axes.map(|axis| (axis, mesh.degree(axis))).collect()))
     }
 }

@@ -24,8 +24,8 @@ pub const RULES: &[Rule] = &[
     the_mesh_is_chosen,
     preflights_write_nothing,
     others_are_given,
-    a_simulation_is_of_gpus,
     a_plan_is_alone,
+    a_simulation_is_of_gpus,
     validation_data_is_given_once,
     mesh_order_has_the_axes,
     zero_needs_shards,
@@ -163,7 +163,7 @@ fn a_plan_is_alone(settings: &RunSettings, problems: &mut Problems) {
         }
     }
     if settings.is_given("device") && settings.device == DeviceChoice::Cpu {
-        problems.add(&["plan", "device"], "plans runs on GPUs; leave out --device cpu");
+        problems.add(&["device", "plan"], "--plan plans runs on GPUs; leave out --device cpu");
     }
     if let ScheduleSource::File(_) = settings.schedule() {
         let message = "--plan compares schedules with a name; name one, or leave it out";

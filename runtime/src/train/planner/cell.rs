@@ -81,7 +81,8 @@ impl CellKey {
         model: &OpenedModel<M::Config>,
         on: &SizedCluster,
     ) -> Result<Cell> {
-        let run = |layers, micro_batches| self.dry_run::<M>(settings, model, on, layers, micro_batches);
+        let run =
+            |layers, micro_batches| self.dry_run::<M>(settings, model, on, layers, micro_batches);
         let [one, one_more] = [run(1, 1)?, run(1, 2)?];
         let [two, two_more] = [run(2, 1)?, run(2, 2)?];
         let pass = one_more.seconds - one.seconds;

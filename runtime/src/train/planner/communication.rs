@@ -55,7 +55,8 @@ impl<'a> Collectives<'a> {
         let elements = elements / units;
         let sent = |ranks: f64| (ranks - 1.0) / ranks;
         let mut of = |op, axes, bytes: f64| self.seconds(mesh, op, axes, bytes as u64);
-        let mut reduction = of(CallKind::ReduceScatter, shared, GRADIENT * elements * sent(shards))?;
+        let mut reduction =
+            of(CallKind::ReduceScatter, shared, GRADIENT * elements * sent(shards))?;
         let replicas = mesh.degree_of(rest) as f64;
         let bytes = 2.0 * GRADIENT * elements / shards * sent(replicas);
         reduction += of(CallKind::AllReduce, rest, bytes)?;
@@ -63,7 +64,13 @@ impl<'a> Collectives<'a> {
         Ok(DataTimes { reduction: reduction * units, gather: gather * units })
     }
 
-    fn seconds(&mut self, mesh: &MeshShape, op: CallKind, axes: AxisSet, bytes: u64) -> Result<f64> {
+    fn seconds(
+        &mut self,
+        mesh: &MeshShape,
+        op: CallKind,
+        axes: AxisSet,
+        bytes: u64,
+    ) -> Result<f64> {
         let axes = axes.iter().filter(|axis| mesh.degree(*axis) > 1);
         let axes = axes.fold(AxisSet::NONE, |set, axis| set.union(AxisSet::of(axis)));
         if axes.is_empty() || bytes == 0 {

@@ -19,6 +19,8 @@ pub struct LeftOut {
     pub slow: usize,
     /// Estimated not to be among the best, and not simulated.
     pub behind: usize,
+    /// The fewest parts into which the batch does not divide.
+    pub parts: Option<usize>,
     /// Problems of all refused settings.
     pub common: Option<Vec<Problem>>,
     /// The first refusal by the model.
@@ -33,6 +35,12 @@ impl LeftOut {
             None => problems,
             Some(before) => before.into_iter().filter(|one| problems.contains(one)).collect(),
         });
+    }
+
+    /// Counts a mesh into whose `parts` the batch does not divide.
+    pub fn refuse_batch(&mut self, parts: usize) {
+        self.batch += 1;
+        self.parts = Some(self.parts.map_or(parts, |fewest| fewest.min(parts)));
     }
 
     /// Counts `count` candidates that the model refuses.

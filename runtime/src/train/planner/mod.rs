@@ -22,6 +22,8 @@ mod rules;
 mod search;
 mod simulations;
 mod space;
+#[cfg(test)]
+mod tests;
 
 use crate::train::config::{ConfigError, RunSettings};
 use crate::train::console::counted;
@@ -48,18 +50,18 @@ pub fn plan_run<M: LanguageModel>(settings: &RunSettings, on: &SizedCluster) -> 
 /// Explains why no mesh is accepted.
 fn explain_refusal(settings: &RunSettings, on: &SizedCluster, found: Found) -> Error {
     let left_out = found.left_out;
-    match (left_out.common, left_out.first) {
-        (Some(problems), _) if !problems.is_empty() => {
+    match (left_out.common, left_out.first, left_out.parts) {
+        (Some(problems), ..) if !problems.is_empty() => {
             Error::Config(ConfigError::Invalid(problems))
         }
-        (_, Some(reason)) => Error::Input(reason),
-        _ => Error::Input(format!(
-            "--batch {} does not divide among {} of `{}` in any mesh that is compared; use a multiple of {}, or fix \
-             other degrees by --fix",
+        (_, Some(reason), _) => Error::Input(reason),
+        (.., parts) => Error::Input(format!(
+            "--batch {} does not divide into the parts of any mesh of {} of `{}` that is compared; use a multiple of \
+             {}, or fix other degrees",
             settings.batch,
             counted(on.gpus, "GPU"),
             on.cluster.name,
-            on.gpus.div_ceil(on.cluster.node())
+            parts.unwrap_or(1)
         )),
     }
 }

@@ -1,7 +1,6 @@
 //! The answer if nothing fits: the smallest plan, the bytes that are missing, and changes that do fit.
 
 use std::fmt::Write;
-use std::sync::Arc;
 
 use crate::backend::{Bytes, Category};
 use crate::train::config::RunSettings;
@@ -76,15 +75,21 @@ fn ways<M: LanguageModel>(settings: &RunSettings, on: &SizedCluster) -> Vec<(Str
         let plan = fitting(&freed, on).filter(|_| !names.is_empty())?;
         Some((format!("without {}", names.join(" and ")), plan))
     };
-    let more_gpus = || {
-        (1..=DOUBLINGS).find_map(|power| {
-            let gpus = on.gpus.checked_mul(1 << power)?;
-            let request = format!("{}x{gpus}", on.cluster.name);
-            SizedCluster::parse(&request, &Catalog::new()).ok()?;
-            let on = SizedCluster { cluster: Arc::clone(&on.cluster), gpus };
-            Some((format!("--plan {request}"), fitting(settings, &on)?))
+    let catalog = Catalog::new();
+    // The fewest GPUs of a cluster.
+    let gpus_of = |name: &str| {
+        (0..=DOUBLINGS).find_map(|power| {
+            let request = format!("{name}x{}", on.gpus.checked_mul(1 << power)?);
+            let other = SizedCluster::parse(&request, &catalog).ok()?;
+            Some((format!("--plan {request}"), fitting(settings, &other)?))
         })
     };
+    let more_gpus = || gpus_of(&on.cluster.name);
+    let larger_gpus = &|name: &str| {
+        let memory = catalog.cluster(name).ok()?.gpu.memory.value;
+        (memory > on.cluster.gpu.memory.value).then(|| gpus_of(name))?
+    };
+    let [h200, b200, mi325x] = ["h200", "b200", "mi325x"].map(|name| move || larger_gpus(name));
     let shorter = || {
         (1..=DOUBLINGS).find_map(|power| {
             let seq = settings.seq >> power;
@@ -101,17 +106,7 @@ fn ways<M: LanguageModel>(settings: &RunSettings, on: &SizedCluster) -> Vec<(Str
             Some((format!("--batch {batch}"), fitting(&settings, on)?))
         })
     };
-    let larger_gpus = || {
-        let catalog = Catalog::new();
-        ["h100", "h200", "b200", "mi325x"].into_iter().find_map(|name| {
-            let request = format!("{name}x{}", on.gpus);
-            let other = SizedCluster::parse(&request, &catalog).ok()?;
-            let is_larger = other.cluster.gpu.memory.value > on.cluster.gpu.memory.value;
-            let plan = fitting(settings, &other).filter(|_| is_larger)?;
-            Some((format!("--plan {request}"), plan))
-        })
-    };
-    let all: [&dyn Fn() -> Option<(String, PlannedRun)>; 5] =
-        [&freed, &more_gpus, &larger_gpus, &shorter, &smaller_batch];
+    let all: [&dyn Fn() -> Option<(String, PlannedRun)>; 7] =
+        [&freed, &more_gpus, &shorter, &smaller_batch, &h200, &b200, &mi325x];
     all.into_iter().filter_map(|way| way()).take(SHOWN).collect()
 }

@@ -57,7 +57,12 @@ mod tests {
     use crate::train::planner::candidate::Candidate;
     use crate::train::simulate::SimulatedRun;
 
-    fn plan(mesh: &str, recompute: RecomputeOverride, step_s: f64, memory_bytes: u64) -> PlannedRun {
+    fn plan(
+        mesh: &str,
+        recompute: RecomputeOverride,
+        step_s: f64,
+        memory_bytes: u64,
+    ) -> PlannedRun {
         let mesh = mesh.parse().unwrap();
         let (zero, schedule, micro_batches, is_eager) = Default::default();
         let candidate = Candidate { mesh, zero, schedule, micro_batches, recompute, is_eager };
@@ -66,9 +71,15 @@ mod tests {
     }
 
     #[track_caller]
-    fn assert_order(gpus: usize, plans: &[(&str, RecomputeOverride, f64, u64)], expected: &[usize]) {
-        let all: Vec<_> =
-            plans.iter().map(|(mesh, kind, time, bytes)| plan(mesh, *kind, *time, *bytes)).collect();
+    fn assert_order(
+        gpus: usize,
+        plans: &[(&str, RecomputeOverride, f64, u64)],
+        expected: &[usize],
+    ) {
+        let all: Vec<_> = plans
+            .iter()
+            .map(|(mesh, kind, time, bytes)| plan(mesh, *kind, *time, *bytes))
+            .collect();
         let mut ranked = all.clone();
         rank(&mut ranked, gpus);
         let found: Vec<_> = ranked

@@ -38,7 +38,10 @@ pub fn report(settings: &RunSettings, on: &SizedCluster, found: &Found) -> Strin
     for (idx, plan) in plans[1..].iter().take(settings.top.saturating_sub(1)).enumerate() {
         line(if idx == 0 { "also" } else { "" }, &describe(plan, &best.run));
     }
-    line("compare", &format!("{considered} candidates, {} simulated; left out: {left_out}", plans.len()));
+    line(
+        "compare",
+        &format!("{considered} candidates, {} simulated; left out: {left_out}", plans.len()),
+    );
     let (node, outline) = (on.cluster.node(), &model.outline);
     let scale =
         Scale { gpus: on.gpus, parameters: model.parameters, seq: settings.seq, node, outline };

@@ -48,9 +48,7 @@ const RULES: [Rule; 11] = [
     },
     Rule {
         name: "no tp, pp and cp below that",
-        applies: |scale, _| {
-            scale.gpus <= 1000 && scale.parameters <= 50e9 && scale.seq <= 16_384
-        },
+        applies: |scale, _| scale.gpus <= 1000 && scale.parameters <= 50e9 && scale.seq <= 16_384,
         keeps: |_, plan| {
             [AxisId::Tp, AxisId::Pp, AxisId::Cp].into_iter().all(|axis| degree(plan, axis) == 1)
         },
@@ -109,10 +107,9 @@ pub fn check_rules(scale: &Scale<'_>, plans: &[PlannedRun]) -> Vec<String> {
                 "{}: departs; no plan that keeps it fits, or comes near in its estimate",
                 rule.name
             ),
-            ..1.01 => format!(
-                "{}: departs; a plan that keeps it is as fast, but less simple",
-                rule.name
-            ),
+            ..1.01 => {
+                format!("{}: departs; a plan that keeps it is as fast, but less simple", rule.name)
+            }
             _ => format!(
                 "{}: departs; the best simulated plan that keeps it takes {slower:.2} times as long",
                 rule.name

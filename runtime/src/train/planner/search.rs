@@ -85,7 +85,7 @@ pub fn search<M: LanguageModel>(
     let mut candidates: Vec<(&Frame, Candidate, CellKey)> = Vec::new();
     for frame in &frames {
         for (rows, micro_batches) in &frame.rows {
-            for recompute in recomputations(settings) {
+            for recompute in recomputations(settings, &frame.candidate) {
                 let key = CellKey::new(&frame.candidate.mesh, *rows, recompute);
                 let micro_batches = *micro_batches;
                 let candidate = Candidate { micro_batches, recompute, ..frame.candidate };
@@ -98,12 +98,8 @@ pub fn search<M: LanguageModel>(
     let cells = measure_cells::<M>(settings, on, &model, keys.into_iter().collect());
     let memory = USABLE_MEMORY * on.cluster.gpu.memory.value;
     let collectives = Collectives::new(&on.cluster);
-    let mut estimator = Estimator {
-        model: &model,
-        limit: f64::INFINITY,
-        collectives,
-        bubbles: Bubbles::default(),
-    };
+    let mut estimator =
+        Estimator { model: &model, limit: f64::INFINITY, collectives, bubbles: Bubbles::default() };
     let mut estimated: Vec<(Estimate, Candidate)> = Vec::new();
     // The fastest ones first, which leave out most of the others.
     let least = |key: &CellKey, candidate: &Candidate| match cells.get(key) {
@@ -154,10 +150,7 @@ pub fn simulate_candidate<M: LanguageModel>(
     let config = candidate.settings(settings, on).resolve()?;
     let machine = Arc::from(open_machine(&config)?);
     let mut plan = Plan::new::<M>(config, machine, None)?;
-    let planned = PlannedRun {
-        candidate: *candidate,
-        run: SimulatedRun::of_plan::<M>(&plan, on)?,
-    };
+    let planned = PlannedRun { candidate: *candidate, run: SimulatedRun::of_plan::<M>(&plan, on)? };
     plan.config.graphs = false;
     let run = SimulatedRun::of_plan::<M>(&plan, on)?;
     if run.step_s * (1.0 + tie(on.gpus)) >= planned.run.step_s {
@@ -167,7 +160,7 @@ pub fn simulate_candidate<M: LanguageModel>(
 }
 
 /// Opens the model and declares it on one rank.
-fn open_model<M: LanguageModel>(
+pub fn open_model<M: LanguageModel>(
     settings: &RunSettings,
     on: &SizedCluster,
 ) -> Result<SearchedModel> {

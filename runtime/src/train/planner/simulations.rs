@@ -17,12 +17,12 @@ use super::parallel::map_on_cores;
 use super::search::{Effort, PlannedRun, simulate_candidate};
 use super::space::{SearchedModel, USABLE_MEMORY};
 
-/// Candidates of one mesh that are simulated at most.
-const MOST_OF_A_MESH: usize = 3;
 /// Time of a corrected estimate, over the best simulated one, after which no candidate is simulated.
 const FAR_BEHIND: f64 = 1.3;
 /// Additional time of an estimate for each axis, as a fraction: simpler candidates are simulated first.
 const AXIS_PRICE: f64 = 0.004;
+/// The same for each candidate of the mesh that has been simulated.
+const SAME_MESH_PRICE: f64 = 0.02;
 /// Passes of layers over micro-batches of a rank's step whose dry run takes few seconds. Candidates with more come
 /// after all others.
 const QUICK_PASSES: usize = 4200;
@@ -70,28 +70,24 @@ pub fn simulate_best<M: LanguageModel>(
             let (Estimate { seconds, bytes }, candidate) = (corrected(queued), queued.1);
             let passes = model.outline.layers * candidate.micro_batches;
             let is_late = (bytes > memory, passes > QUICK_PASSES);
-            let price = seconds * (1.0 + AXIS_PRICE * candidate.axes() as f64);
+            let others = of_mesh.get(&candidate.mesh).copied().unwrap_or_default() as f64;
+            let price = AXIS_PRICE * candidate.axes() as f64 + SAME_MESH_PRICE * others;
+            let price = seconds * (1.0 + price);
             std::cmp::Reverse((is_late, (price * 1e9) as u64))
         });
         let fastest = plans.iter().map(|plan| plan.run.step_s).fold(f64::INFINITY, f64::min);
         if queue.last().is_none_or(|next| corrected(next).seconds > FAR_BEHIND * fastest) {
             break;
         }
-        let mut next = Vec::new();
-        while next.len() < cores.min(effort.plans)
-            && let Some(queued) = queue.pop()
-        {
-            let count = of_mesh.entry(queued.1.mesh).or_default();
-            *count += 1;
-            if *count > MOST_OF_A_MESH {
-                left_out.behind += 1;
-            } else {
-                next.push(queued);
-            }
+        let next = queue.split_off(queue.len().saturating_sub(cores.min(effort.plans)));
+        for (_, candidate) in &next {
+            *of_mesh.entry(candidate.mesh).or_default() += 1;
         }
-        let runs = map_on_cores(&next, || (), |(), (_, candidate)| {
-            simulate_candidate::<M>(settings, on, candidate)
-        });
+        let runs = map_on_cores(
+            &next,
+            || (),
+            |(), (_, candidate)| simulate_candidate::<M>(settings, on, candidate),
+        );
         for ((estimate, _), run) in next.into_iter().zip(runs) {
             match run {
                 Ok(plan) => {

@@ -63,7 +63,7 @@ pub fn frames<M: LanguageModel>(
     for mesh in meshes(settings, on, model) {
         let rows = rows(settings, &mesh);
         if rows.is_empty() {
-            left_out.batch += 1;
+            left_out.refuse_batch(mesh.degree_of(AxisSet::DATA));
             continue;
         }
         for zero in zero_stages(settings, &mesh) {
@@ -85,10 +85,11 @@ pub fn frames<M: LanguageModel>(
                     continue;
                 }
                 let state = MemoryPlan::of_parameters(&config, &model.outline, model.parameters);
-                if state.total() < least {
+                // Of equal ones the last, with most ranks along `tp`, which split activations, too.
+                if state.total() <= least {
                     least = state.total();
                     let micro_batches = rows.iter().map(|(_, count)| *count).max().unwrap_or(1);
-                    let recompute = recomputations(settings).pop().unwrap_or(recompute);
+                    let recompute = recomputations(settings, &candidate).pop().unwrap_or(recompute);
                     frames.smallest = Some(Candidate { micro_batches, recompute, ..candidate });
                 }
                 if state.total() as f64 > memory {
@@ -102,10 +103,15 @@ pub fn frames<M: LanguageModel>(
     Ok(frames)
 }
 
-/// Returns the kinds of recomputation that are compared.
-pub fn recomputations(settings: &RunSettings) -> Vec<RecomputeOverride> {
+/// Returns the kinds of recomputation that are compared. Weight gradients of recomputed layers, and at ZeRO stages 2
+/// and 3, are not deferred, so schedules that defer them are compared without.
+pub fn recomputations(settings: &RunSettings, candidate: &Candidate) -> Vec<RecomputeOverride> {
+    use ScheduleKind::{DualPipeV, ZeroBubbleH1, ZeroBubbleV};
+    let defers = matches!(candidate.schedule, Some((ZeroBubbleH1 | ZeroBubbleV | DualPipeV, _)));
     match settings.recompute {
         Some(given) => vec![given],
+        None if defers && candidate.zero >= ZeroStage::Gradients => Vec::new(),
+        None if defers => vec![RecomputeOverride::Off],
         None => vec![RecomputeOverride::Off, RecomputeOverride::Attention, RecomputeOverride::Full],
     }
 }
@@ -175,10 +181,10 @@ fn schedules(
     }
     // The ends of a chain may be stages of their own.
     let most = (layers + 2) / pp;
-    let is_even = |stages: usize| {
-        (layers..=layers + 2).any(|parts| parts.is_multiple_of(pp * stages))
-    };
-    let interleaved = (2..=most).filter(|stages| *stages == 2 || *stages == most || is_even(*stages));
+    let is_even =
+        |stages: usize| (layers..=layers + 2).any(|parts| parts.is_multiple_of(pp * stages));
+    let is_compared = |stages: &usize| *stages == 2 || *stages + 1 >= most || is_even(*stages);
+    let interleaved = (2..=most).filter(is_compared);
     let mut found: Vec<_> = interleaved.map(|stages| (ScheduleKind::Interleaved, stages)).collect();
     for kind in [
         ScheduleKind::OneFOneB,
