@@ -10,6 +10,7 @@ mod reference;
 mod rotary;
 
 // Memory, communication, FLOPs and traces of a run.
+mod budget;
 mod counting;
 mod explain;
 mod memory;

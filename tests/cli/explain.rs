@@ -1,4 +1,4 @@
-//! The collectives of a step: `--explain`.
+//! The work of a step: `--explain`.
 
 use std::collections::BTreeMap;
 use std::process::Command;
@@ -116,7 +116,8 @@ fn a_step_has_two_exchanges_of_fixed_size() {
             let is_number = |row: &Vec<&str>| {
                 row.len() >= 8 && row[7] != "-" && row[0] != "all" && !row[0].ends_with(')')
             };
-            let rows: Vec<Vec<&str>> = table.lines().skip(2).map(cells).filter(is_number).collect();
+            let lines = table.lines().skip(2).take_while(|line| line.starts_with("  "));
+            let rows: Vec<Vec<&str>> = lines.map(cells).filter(is_number).collect();
             let names: Vec<&str> = rows.iter().map(|row| row[0]).collect();
             // Replicas of one rank each have the same gradients, and need not sum a norm.
             let expected = ["losses and checks", "Gradients::norm"];
@@ -236,4 +237,37 @@ fn nothing_is_trained_or_written() {
     assert_contains(&finished.stdout, "collectives of a step on rank 1 of dp=2:");
     assert!(!finished.stderr.contains("step 1"), "{}", finished.stderr);
     assert_eq!(workspace.listing(), before);
+}
+
+/// Text and document have the same numbers.
+#[test]
+fn layers_that_are_alike_share_a_row_of_kernels() {
+    let workspace = Workspace::new();
+    let text = workspace.train("--mesh tp=2 --recompute full --explain").stdout;
+    let table = text.split("computation of a step on rank 1 of tp=2:\n").nth(1).unwrap();
+    let mut rows = table.lines().map(cells);
+    let row = rows.find(|row| row[..2] == ["blocks.0-1", "Mlp::forward"]).unwrap();
+    // Two layers, each in three passes.
+    assert!(row[2].starts_with("2 x "), "{row:?}");
+    // Forward and recomputation are the same.
+    assert_eq!((row[3], row[6]), (row[4], row[7]), "{table}");
+    let total = rows.find(|row| row[0] == "total").unwrap();
+    let json = workspace.train("--mesh tp=2 --recompute full --explain json");
+    let document: Value = serde_json::from_str(&json.stdout).unwrap();
+    let position = &document["positions"][0];
+    assert_eq!((&document["mesh"], &position["rank"]), (&"tp=2".into(), &1.into()));
+    let rows = position["computation"].as_array().unwrap();
+    let kernels: u64 = rows.iter().map(|row| row["kernels"].as_u64().unwrap()).sum();
+    assert_eq!(total[1], kernels.to_string());
+    let bytes = position["memory_peak"]["bytes"].as_f64().unwrap();
+    let peak = text.split("memory of a step on rank 1 of tp=2: at most ").nth(1).unwrap();
+    let (shown, moment) = peak.split_once(", in the ").unwrap();
+    assert!((bytes_in(shown) / bytes - 1.0).abs() < 0.01, "{shown}, {bytes}");
+    let groups = moment.lines().skip(1).take_while(|line| line.starts_with("  ")).map(cells);
+    let groups: Vec<Vec<&str>> = groups.collect();
+    assert_eq!((groups.len(), groups[5][0]), (6, "rest"), "{moment}");
+    let sum: f64 = groups.iter().map(|group| bytes_in(group[group.len() - 2])).sum();
+    assert!((sum / bytes - 1.0).abs() < 0.02, "{sum}, {bytes}\n{moment}");
+    let refused = workspace.run("--explain xml");
+    assert_contains(refused.error(), "--explain: must be one of text, json, not `xml`");
 }

@@ -20,6 +20,7 @@ mod reports;
 mod requeue;
 mod resuming;
 mod saving;
+mod simulation;
 mod stops;
 mod tensorboard;
 mod tokenizer;

@@ -88,10 +88,15 @@ fn the_summary_reports_memory() {
     for category in ["activations", "communication", "workspace", "total"] {
         assert_eq!(row(category).len(), 4, "{category}");
     }
-    assert_contains(&stdout, "\ncommunication of a step        bytes  overlapped   exposed\n");
+    assert_contains(
+        &stdout,
+        "\ncommunication of a step      planned     bytes  overlapped   exposed\n",
+    );
     for axis in ["fsdp", "tp"] {
         let row = row(axis);
-        assert_eq!((row.len(), row[3].as_str(), row[5].as_str()), (6, "ms", "ms"), "{axis}");
+        assert_eq!((row.len(), row[5].as_str(), row[7].as_str()), (8, "ms", "ms"), "{axis}");
+        // Bytes of a step.
+        assert_eq!(row[..2], row[2..4], "{axis}");
     }
     let share =
         stdout.lines().find_map(|line| line.strip_suffix(" % of all FLOPs were recomputation"));

@@ -35,7 +35,7 @@ fn events(log: &StepLog) -> Vec<Compared<'_>> {
             EventKind::Call(call) => &*log.sites[call.site as usize].field,
             _ => "",
         };
-        Compared { context: log.context(event), field, kind: comparable(event.kind) }
+        Compared { context: log.context(&event), field, kind: comparable(event.kind) }
     });
     let mut compared: Vec<_> = compared.collect();
     // Experts without a row have no GEMM.
@@ -50,8 +50,8 @@ fn is_grouped(kind: &EventKind) -> bool {
 /// Returns the bytes that are freed, by category.
 fn freed(log: &StepLog) -> BTreeMap<Category, u64> {
     let mut freed = BTreeMap::new();
-    for event in &log.events {
-        if let EventKind::Free { bytes, category } = event.kind {
+    for event in log.events.iter() {
+        if let EventKind::Free { bytes, category, .. } = event.kind {
             *freed.entry(category).or_default() += bytes;
         }
     }
@@ -65,8 +65,8 @@ fn sent(kind: &EventKind) -> Option<u32> {
     }
 }
 
-/// Removes the index of the site, which is compared by its field, and the rows of each expert: the dry run assumes even
-/// choices.
+/// Removes the index of the site, which is compared by its field, the number of a buffer, and the rows of each expert:
+/// the dry run assumes even choices.
 fn comparable(kind: EventKind) -> EventKind {
     match kind {
         EventKind::Call(call) => EventKind::Call(CommCall { site: 0, ..call }),
@@ -74,6 +74,7 @@ fn comparable(kind: EventKind) -> EventKind {
             let (op, dims) = (KernelOp::GroupedGemm, [0; 4]);
             EventKind::Kernel(Kernel { op, dims, dtype, flops: 0, read: 0, written: 0 })
         }
+        EventKind::Alloc { bytes, category, .. } => EventKind::Alloc { buffer: 0, bytes, category },
         other => other,
     }
 }

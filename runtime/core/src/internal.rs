@@ -5,8 +5,8 @@ pub use crate::autograd::{
 };
 pub use crate::context::fail;
 pub use crate::context::scope::{
-    Action, Location, Pass, begin_pass, begin_span, current_action, current_location, current_pass,
-    end_span, run_action,
+    Location, Pass, RunningAction, begin_pass, begin_span, current_action, current_location,
+    current_pass, end_span, run_action,
 };
 pub use crate::fsdp::{BackwardPass, CompletedUnits, StageAction, StageActionKind};
 pub use crate::layout::sealed::Internal;

@@ -78,6 +78,12 @@ impl MeshShape {
     pub fn degree_of(&self, axes: AxisSet) -> usize {
         axes.iter().map(|axis| self.degree(axis)).product()
     }
+
+    /// Returns the axes among `axes` that have several ranks.
+    pub fn axes_in_use(&self, axes: AxisSet) -> AxisSet {
+        let in_use = axes.iter().filter(|axis| self.degree(*axis) > 1);
+        in_use.fold(AxisSet::NONE, |all, axis| all.union(AxisSet::of(axis)))
+    }
 }
 
 impl Default for MeshShape {

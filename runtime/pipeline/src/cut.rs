@@ -161,6 +161,20 @@ impl ChainCosts {
         }
     }
 
+    /// Returns the cost of each stage of a cut.
+    pub fn of_stages(&self, counts: &[usize]) -> Vec<f64> {
+        let mut points = self.points.iter();
+        let mut costs: Vec<f64> =
+            counts.iter().map(|count| points.by_ref().take(*count).sum()).collect();
+        if let Some(first) = costs.first_mut() {
+            *first += self.front;
+        }
+        if let Some(last) = costs.last_mut() {
+            *last += self.back;
+        }
+        costs
+    }
+
     /// Returns the number of stage-cut points of each stage that minimizes the objective. The ends of the chain are
     /// stages without points only if no other cut is as good.
     ///

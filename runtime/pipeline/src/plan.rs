@@ -22,6 +22,8 @@ pub struct StagePlan {
     /// Number of stage-cut points of each stage; 0 for a first or last stage with only the fields at its end of the
     /// chain.
     counts: Vec<usize>,
+    /// Cost of each stage, in any unit.
+    costs: Vec<f64>,
 }
 
 /// The part of a field of the chain that a stage runs.
@@ -75,7 +77,10 @@ pub(super) fn cut_declared<M>(
     if problems.is_empty() {
         let costs = ChainCosts::new(chain, &flops);
         match request.cut.counts(chain, request.placement.len(), &costs) {
-            Ok(counts) => plan = Some(StagePlan::of_counts(chain, request.placement, counts)),
+            Ok(counts) => {
+                let of_stages = costs.of_stages(&counts);
+                plan = Some(StagePlan::of_counts(chain, request.placement, counts, of_stages));
+            }
             Err(found) => problems.extend(found),
         }
     }
@@ -90,13 +95,14 @@ pub(super) fn cut_declared<M>(
 }
 
 impl StagePlan {
-    /// Creates the plan of stages with these numbers of stage-cut points.
+    /// Creates the plan of stages with these numbers of stage-cut points and costs.
     pub(super) fn of_counts(
         chain: &ChainOutline,
         placement: &[usize],
         counts: Vec<usize>,
+        costs: Vec<f64>,
     ) -> StagePlan {
-        StagePlan { chain: chain.clone(), placement: placement.to_vec(), counts }
+        StagePlan { chain: chain.clone(), placement: placement.to_vec(), counts, costs }
     }
 
     /// Returns the number of stages.
@@ -123,6 +129,11 @@ impl StagePlan {
     /// stage may have none, if a field comes before the stacks, and the last one, if a field comes after them.
     pub fn counts(&self) -> &[usize] {
         &self.counts
+    }
+
+    /// Returns the cost of each stage: its FLOPs, or as far as they are declared, its cost in layers. In any unit.
+    pub fn costs(&self) -> &[f64] {
+        &self.costs
     }
 
     /// Returns the stages of the rank at a position along `pp`, in ascending order.

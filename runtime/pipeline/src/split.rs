@@ -15,6 +15,7 @@ pub fn split_at_cut_points(plan: &StagePlan, schedule: &Schedule) -> (StagePlan,
     let parts: Vec<usize> = plan.counts().iter().map(|count| (*count).max(1)).collect();
     let schedule = schedule.split_stages(&parts);
     let split = |count: &usize| if *count == 0 { vec![0] } else { vec![1; *count] };
-    let counts = plan.counts().iter().flat_map(split).collect();
-    (StagePlan::of_counts(plan.chain(), &schedule.placement, counts), schedule)
+    let counts: Vec<usize> = plan.counts().iter().flat_map(split).collect();
+    let costs = vec![1.0; counts.len()];
+    (StagePlan::of_counts(plan.chain(), &schedule.placement, counts, costs), schedule)
 }

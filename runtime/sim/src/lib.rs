@@ -42,7 +42,8 @@ mod utilization;
 pub use error::{BlockedPosition, SimError};
 pub use options::SimOptions;
 pub use record::{
-    Action, CallKind, CallSite, CommCall, Context, ContextId, Event, EventKind, Pass, StepLog,
+    CallKind, CallSite, CommCall, Context, ContextId, Event, EventKind, EventList, LiveBuffer,
+    MemoryPeak, Pass, RunningAction, StepLog,
 };
 pub use replay::{Computation, Lane, PositionTime, Span};
 pub use step::{SimulatedStep, simulate};

@@ -1,4 +1,6 @@
-//! Tests that the mesh does not matter: a program on meshes, compared with the same program on one rank.
+//! Tests of programs: that the mesh does not matter, and that a step stays within a [budget].
+//!
+//! A program on meshes is compared with the same program on one rank:
 //!
 //! ```
 //! use meshwright::nn::build;
@@ -35,6 +37,8 @@
 //! });
 //! ```
 
+mod budget;
+
 use std::panic::Location;
 
 use crate::mesh::MeshShape;
@@ -43,6 +47,7 @@ use crate::tensor::{Rank, Settings, ZeroStage};
 use crate::train::{Error, run_on_shape};
 
 pub use crate::parity::Observed;
+pub use budget::{StepBudget, TimedBudget, budget};
 
 /// The seed of [`assert_mesh_independent`].
 const SEED: u64 = 0;

@@ -7,7 +7,7 @@ mod continuation;
 mod cuda_graphs;
 mod error;
 mod evaluation;
-mod explain;
+pub(crate) mod explain;
 mod hub;
 mod machine;
 mod micro_batch;

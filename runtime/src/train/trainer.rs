@@ -16,7 +16,7 @@ use meshwright_sim::cluster::SizedCluster;
 use super::auto_mesh::{ChosenMesh, choose_mesh, memory_for_choice, note_on_memory};
 use super::config::{Config, ConfigError, MeshSetting, ModelSource, OutputForm, RunSettings};
 use super::console::print_line;
-use super::explain::explain_step;
+use super::explain::{Explanation, json_of, text_of};
 use super::hub::fetch_models;
 use super::machine::{Machine, open_machine, suggested_ranks};
 use super::plan::{
@@ -294,7 +294,7 @@ impl<M: LanguageModel> Trainer<M> {
     }
 
     /// Trains, and prints a summary with a sampled continuation; with `--explain`, prints the
-    /// [collectives](Self::explain) of a step instead, and with `--preflight` the result of the
+    /// [work](Self::explain) of a step instead, and with `--preflight` the result of the
     /// [comparison](Self::preflight) with one rank. A failure ends the process with one message on stderr and the [exit
     /// code](Error::exit_code) of the error.
     ///
@@ -336,7 +336,7 @@ impl<M: LanguageModel> Trainer<M> {
     /// The error of the rank that failed first and stopped the others; [`Error::Stopped`] after `--stop-after`;
     /// `--explain`, which trains nothing.
     pub fn train(self) -> Result<Summary> {
-        let reason = if self.plan.config.explain {
+        let reason = if self.plan.config.explain.is_some() {
             "--explain: lists collectives instead of training; call `Trainer::explain`, or leave it out"
         } else if self.plan.config.simulate.is_some() {
             "--simulate: simulates a step instead of training; call `Trainer::simulate`, or leave it out"
@@ -359,13 +359,27 @@ impl<M: LanguageModel> Trainer<M> {
         compare_with_one_rank::<M>(&self.plan)
     }
 
-    /// Returns a table of the collectives and messages of a training step, from a dry run, which takes no memory and
-    /// computes nothing: their fields, axes and bytes in each pass, and what asynchronous ones overlap with.
+    /// Describes a training step, from a dry run, which takes no memory and computes nothing, at each position along
+    /// `pp`, as text; with `--explain json`, as a JSON document:
+    /// - its collectives and messages: their fields, axes and bytes in each pass, and what asynchronous ones overlap
+    ///   with,
+    /// - its kernels, by layer and forward function: their number, their FLOPs and bytes in each pass, and the bytes
+    ///   that they keep for backward,
+    /// - the peak of its memory: its moment, and the buffers in use then.
     ///
     /// # Errors
     /// Of the model or the optimizer, and a model that cannot run on zeros.
     pub fn explain(&self) -> Result<String> {
-        explain_step::<M>(&self.plan)
+        let explanation = self.explanation()?;
+        Ok(match self.plan.config.explain {
+            Some(OutputForm::Json) => format!("{:#}\n", json_of(&explanation)),
+            Some(OutputForm::Text) | None => text_of(&explanation),
+        })
+    }
+
+    /// Returns what [`explain`](Self::explain) describes.
+    pub(crate) fn explanation(&self) -> Result<Explanation> {
+        Explanation::new::<M>(&self.plan)
     }
 
     /// Returns the logs of a step of a dry run, at each position along `pp`: every kernel, collective, message and
@@ -403,8 +417,8 @@ impl<M: LanguageModel> Trainer<M> {
             file.write_events(&trace_of(&run, mesh))?;
         }
         match out {
-            OutputForm::Text => print_report(&run.to_string()),
-            OutputForm::Json => print_report(&format!("{}\n", serde_json::json!(run))),
+            Some(OutputForm::Text) | None => print_report(&run.to_string()),
+            Some(OutputForm::Json) => print_report(&format!("{}\n", serde_json::json!(run))),
         }
     }
 

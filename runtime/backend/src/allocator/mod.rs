@@ -37,13 +37,14 @@ pub struct CachingAllocator {
     state: Mutex<AllocatorState>,
 }
 
-/// An observer of the buffers of an allocator.
+/// An observer of the buffers of an allocator. A buffer is identified by its number, from 1; on a device, offloaded
+/// buffers are numbered by themselves.
 pub trait AllocationObserver: Send + Sync {
     /// Observes a new buffer.
-    fn allocated(&self, bytes: usize, category: Category);
+    fn allocated(&self, number: u64, bytes: usize, category: Category);
 
     /// Observes that a buffer is freed.
-    fn freed(&self, bytes: usize, category: Category);
+    fn freed(&self, number: u64, bytes: usize, category: Category);
 }
 
 #[derive(Default)]
@@ -194,7 +195,7 @@ impl CachingAllocator {
         let mut state = self.lock_state();
         state.live[category as usize] -= block.len();
         if let Some(observer) = &state.observer {
-            observer.freed(block.len(), category);
+            observer.freed(number, block.len(), category);
         }
         if matches!(self.source, MemorySource::DryRun(_)) && block.device().is_some() {
             // There is nothing to use again, and what was touched counts until it is freed.
@@ -258,11 +259,11 @@ impl AllocatorState {
         };
         self.free.free_unused();
         self.live[category as usize] += bytes;
+        self.allocated += 1;
         if let Some(observer) = &self.observer {
-            observer.allocated(bytes, category);
+            observer.allocated(self.allocated, bytes, category);
         }
         self.update_peaks(own);
-        self.allocated += 1;
         Ok(block)
     }
 

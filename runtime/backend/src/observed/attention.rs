@@ -3,8 +3,7 @@
 use crate::ops::attention::{AttentionArgs, AttentionBackwardArgs, MergeAttentionArgs};
 use crate::{AttentionOps, AttentionShape, DType};
 
-use super::backend::dim;
-use super::bytes::bytes_of;
+use super::bytes::{bytes_of, dim};
 use super::{Kernel, KernelOp, ObservedBackend};
 
 /// Floating-point operations count the pairs of the band; those that key ranges mask count too.

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::{Backend, CudaKernel, DType, Device, KernelArg, LaunchGrid};
 
+use super::bytes::dim;
 use super::device::ObservedDevice;
 use super::{Kernel, KernelObserver, KernelOp};
 
@@ -45,11 +46,6 @@ impl ObservedBackend {
         let [rows, cols] = dims.map(dim);
         self.report(Kernel { op, dims: [rows, cols, 0, 0], dtype, flops: 0, read, written });
     }
-}
-
-/// Returns a dim of a kernel, at most the largest number that it can have.
-pub(super) fn dim(size: usize) -> u32 {
-    u32::try_from(size).unwrap_or(u32::MAX)
 }
 
 impl Backend for ObservedBackend {

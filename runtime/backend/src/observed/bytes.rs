@@ -1,4 +1,4 @@
-//! Bytes of operands.
+//! Bytes of operands, and dims of kernels.
 
 use crate::ops::LeafGrad;
 use crate::{View, ViewMut};
@@ -47,4 +47,9 @@ pub(super) fn bytes_of(operands: &[&dyn OperandBytes]) -> u64 {
 /// Returns the bytes of a gradient that has to be read, because it accumulates.
 pub(super) fn accumulated(gradient: Option<&LeafGrad<'_>>) -> u64 {
     gradient.filter(|gradient| gradient.accumulate).map_or(0, |gradient| gradient.moved())
+}
+
+/// Returns a dim of a kernel, at most the largest number that it can have.
+pub(super) fn dim(size: usize) -> u32 {
+    u32::try_from(size).unwrap_or(u32::MAX)
 }

@@ -8,7 +8,7 @@ use crate::{
     StreamKind,
 };
 
-use super::backend::dim;
+use super::bytes::dim;
 use super::{Kernel, KernelObserver, KernelOp};
 
 /// A device that reports the work of its compute and transfer streams to an observer. Work of communication streams

@@ -2,8 +2,7 @@
 
 use crate::{Gemm, GemmEpilogue, MatmulOps, View, ViewMut};
 
-use super::backend::dim;
-use super::bytes::OperandBytes;
+use super::bytes::{OperandBytes, dim};
 use super::{Kernel, KernelOp, ObservedBackend};
 
 impl MatmulOps for ObservedBackend {

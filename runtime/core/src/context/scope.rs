@@ -16,7 +16,7 @@ thread_local! {
     static LANE: RefCell<Lane> = const { RefCell::new(Lane::disabled()) };
     static TIMELINE: RefCell<Option<Arc<Timeline>>> = const { RefCell::new(None) };
     static PASS: Cell<Pass> = const { Cell::new(Pass::Forward) };
-    static ACTION: Cell<Option<Action>> = const { Cell::new(None) };
+    static ACTION: Cell<Option<RunningAction>> = const { Cell::new(None) };
     static BACKWARD: Cell<Location> = const { Cell::new(Location { layer: None, function: "" }) };
 }
 
@@ -49,7 +49,7 @@ pub fn current_pass() -> Pass {
 
 /// A computation of a pipeline schedule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Action {
+pub struct RunningAction {
     /// `F`, `B`, `I` (input part of backward) or `W` (weight part), as in drawn schedules.
     pub work: &'static str,
     /// The stage.
@@ -68,7 +68,7 @@ pub struct Location {
 }
 
 /// Runs `work` as an action of a pipeline schedule.
-pub fn run_action<T>(action: Action, work: impl FnOnce() -> T) -> T {
+pub fn run_action<T>(action: RunningAction, work: impl FnOnce() -> T) -> T {
     let before = ACTION.replace(Some(action));
     let result = work();
     ACTION.set(before);
@@ -76,7 +76,7 @@ pub fn run_action<T>(action: Action, work: impl FnOnce() -> T) -> T {
 }
 
 /// Returns the action of the pipeline schedule that this thread computes.
-pub fn current_action() -> Option<Action> {
+pub fn current_action() -> Option<RunningAction> {
     ACTION.get()
 }
 
@@ -85,6 +85,12 @@ pub fn current_location() -> Location {
     let Location { layer, function } = BACKWARD.get();
     let layer = running_layer().or(layer);
     Location { layer, function: current_or(function) }
+}
+
+/// Sets the function of what this thread computes outside of forward functions, and returns the location before, for
+/// [`set_backward_location`].
+pub(crate) fn begin_function(function: &'static str) -> Location {
+    set_backward_location(Location { function, ..BACKWARD.get() })
 }
 
 /// Sets the location whose backward this thread computes, and returns the one before.

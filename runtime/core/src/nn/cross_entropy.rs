@@ -4,6 +4,7 @@ use std::marker::PhantomData;
 use std::ops::Range;
 use std::sync::Arc;
 
+use crate::context::scope;
 use crate::layout::{
     Axis, AxisSet, Dims, Ends, Feature, ModelAxis, OnEveryRank, Seal, Split, Whole,
 };
@@ -103,7 +104,10 @@ impl<V, Style> CrossEntropy<V, Style> {
             params: [],
             extents: Vec::new(),
         };
-        Loss::new(apply(operation, operands), targets.target_count()).with_rows(row_losses)
+        let outer = scope::begin_function("CrossEntropy::forward");
+        let sum = apply(operation, operands);
+        scope::set_backward_location(outer);
+        Loss::new(sum, targets.target_count()).with_rows(row_losses)
     }
 }
 

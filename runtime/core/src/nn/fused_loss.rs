@@ -3,6 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use crate::context::scope;
 use crate::layout::{AxisSet, Dims};
 use crate::tensor::{
     AlwaysRecomputed, Count, Extent, InBackward, Loss, Operands, Operation, OperationBackward,
@@ -45,7 +46,10 @@ pub(super) fn fused_loss<S: Dims>(
         params: [OperationParam { param: weight, gradient_axes: axes, in_backward }],
         extents: Vec::new(),
     };
-    Loss::new(apply(operation, operands), targets.target_count()).with_rows(row_losses)
+    let outer = scope::begin_function("LmHead::loss");
+    let sum = apply(operation, operands);
+    scope::set_backward_location(outer);
+    Loss::new(sum, targets.target_count()).with_rows(row_losses)
 }
 
 /// The sum of the losses of all tokens. Its forward computes the gradients too, if it is recorded.

@@ -170,7 +170,7 @@ impl PipelineExecutor {
                 work.run_backward_weight(stage, micro_batch).map(|()| Vec::new())
             }
         };
-        let action = scope::Action { work: kind.letter(), stage, micro_batch };
+        let action = scope::RunningAction { work: kind.letter(), stage, micro_batch };
         let run = || scope::run_action(action, run);
         let output = self.stage_comm.run_in_span(kind.letter(), (stage, micro_batch), run)?;
         match compute.output_message(stages) {

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use super::lower::{add_reductions, unpaired, without_messages};
-use super::{Action, Costs, LOOKAHEAD, Message, Schedule, Stuck, lower_schedule, simulate};
+use super::{Action, LOOKAHEAD, Message, Schedule, StageCosts, Stuck, lower_schedule, simulate};
 
 /// A schedule whose messages are exchanged in rounds: each rank exchanges all messages of a round together, and the
 /// rounds in ascending order.
@@ -34,16 +34,20 @@ impl Lockstep {
     }
 }
 
-/// Puts the messages of a schedule into rounds, one for each unit of time at the end of a computation that sends a
-/// message: forward passes, and each part of a backward pass, take one unit. Messages that the schedule has already are
-/// moved.
+/// Puts the messages of a schedule into rounds, one for each time at which computations that send a message end, if
+/// stages have these costs. Messages that the schedule has already are moved.
+///
+/// A round in which a rank sends follows the computation of its last message. A round in which it only receives is
+/// before the computation that runs at that time, so the message arrives while it computes. Messages take some time in
+/// these costs, so the ranks of a pipeline compute at staggered times: a rank that sent and received in one round would
+/// wait for the computations of both neighbors, and these for those of theirs.
 ///
 /// # Errors
 /// If some ranks wait for each other.
-pub fn lockstep(schedule: &Schedule) -> Result<Lockstep, Stuck> {
+pub fn lockstep(schedule: &Schedule, costs: &StageCosts) -> Result<Lockstep, Stuck> {
     let computations = without_messages(&unpaired(schedule));
-    let simulation = simulate(&lower_schedule(&computations, LOOKAHEAD), Costs::default())?;
-    // Times are sums of ones.
+    let simulation = simulate(&lower_schedule(&computations, LOOKAHEAD), costs)?;
+    // Costs are whole numbers.
     let whole = |time: f64| time as usize;
     let mut rounds = HashMap::new();
     for span in simulation.spans.iter().flatten() {
@@ -51,23 +55,31 @@ pub fn lockstep(schedule: &Schedule) -> Result<Lockstep, Stuck> {
             rounds.insert(message, whole(span.end));
         }
     }
-    let starts = simulation.spans.iter().map(|spans| {
-        spans.iter().map(|span| (span.compute, whole(span.start))).collect::<HashMap<_, _>>()
+    let ends = simulation.spans.iter().map(|spans| {
+        spans.iter().map(|span| (span.compute, whole(span.end))).collect::<HashMap<_, _>>()
     });
-    let of_rank = |(rank, starts): (usize, HashMap<_, usize>)| {
+    let of_rank = |(rank, ends): (usize, HashMap<_, usize>)| {
         let mut waiting = messages_of_rank(&computations, &rounds, rank);
         let mut actions = Vec::new();
         for action in add_reductions(computations.ranks[rank].clone()) {
-            if let Some(start) = action.computes().first().map(|compute| starts[compute]) {
-                let later = waiting.split_off(&(start + 1));
-                actions.extend(std::mem::replace(&mut waiting, later).into_values().flatten());
+            if let Some(end) = action.computes().first().map(|compute| ends[compute]) {
+                let sends = |messages: &Vec<Action>| {
+                    messages.iter().any(|message| matches!(message, Action::Send(_)))
+                };
+                // A message that is sent at this end is that of this computation.
+                let is_before = |(round, messages): (&usize, &Vec<Action>)| {
+                    *round < end || (*round == end && !sends(messages))
+                };
+                while waiting.first_key_value().is_some_and(is_before) {
+                    actions.extend(waiting.pop_first().into_iter().flat_map(|(_, all)| all));
+                }
             }
             actions.push(action);
         }
         actions.extend(waiting.into_values().flatten());
         actions
     };
-    let ranks = starts.enumerate().map(of_rank).collect();
+    let ranks = ends.enumerate().map(of_rank).collect();
     Ok(Lockstep { program: Schedule { ranks, ..computations.clone() }, rounds })
 }
 

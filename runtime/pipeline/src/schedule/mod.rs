@@ -29,7 +29,7 @@ pub use lockstep::{Lockstep, lockstep};
 pub use lower::{LOOKAHEAD, lower_schedule};
 pub use peaks::{Peak, peaks};
 pub(crate) use receipts::Receipts;
-pub use simulate::{Costs, ScheduledSpan, Simulation, Stuck, simulate};
+pub use simulate::{CostModel, Costs, ScheduledSpan, Simulation, StageCosts, Stuck, simulate};
 pub use verify::{Finding, Verified, verify};
 
 /// The actions of each rank of a pipeline, in order.

@@ -37,6 +37,81 @@ impl Costs {
     }
 }
 
+/// The times of computations and messages, in any unit.
+pub trait CostModel {
+    /// Returns the time of a computation.
+    fn time_of(&self, compute: Compute) -> f64;
+
+    /// Returns the time of a message, during which its channel is busy and its ranks may compute.
+    fn message(&self) -> f64;
+}
+
+/// A reference has the costs that it refers to.
+impl<C: CostModel> CostModel for &C {
+    fn time_of(&self, compute: Compute) -> f64 {
+        (**self).time_of(compute)
+    }
+
+    fn message(&self) -> f64 {
+        (**self).message()
+    }
+}
+
+/// The same costs for all chunks.
+impl CostModel for Costs {
+    fn time_of(&self, compute: Compute) -> f64 {
+        self.cost_of(compute.work)
+    }
+
+    fn message(&self) -> f64 {
+        self.message
+    }
+}
+
+/// The costs of the forward pass of each stage, in whole units, so that sums of them are exact. Each part of a backward
+/// pass costs as much, and a message an eighth of the most expensive forward pass.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StageCosts {
+    forward: Vec<u32>,
+    /// True if backward computes the forward pass again.
+    recomputes: bool,
+}
+
+impl StageCosts {
+    /// Units of the most expensive stage, and of a message.
+    const LARGEST: f64 = 1000.0;
+    const MESSAGE: f64 = 125.0;
+
+    /// Creates costs of stages that all cost the same.
+    pub fn even(stages: usize) -> StageCosts {
+        StageCosts::new(&vec![1.0; stages], false)
+    }
+
+    /// Creates the costs of stages in proportion to `costs`, in any unit. Each costs something. `recomputes` is true if
+    /// backward computes the forward pass again.
+    pub fn new(costs: &[f64], recomputes: bool) -> StageCosts {
+        let largest = costs.iter().copied().fold(0.0, f64::max);
+        let scaled = |cost: &f64| ((cost / largest * Self::LARGEST).round() as u32).max(1);
+        StageCosts { forward: costs.iter().map(scaled).collect(), recomputes }
+    }
+}
+
+impl CostModel for StageCosts {
+    fn time_of(&self, compute: Compute) -> f64 {
+        let recomputed = u32::from(self.recomputes);
+        let parts = match compute.work {
+            Work::Forward | Work::BackwardWeight => 1,
+            Work::BackwardInput => 1 + recomputed,
+            Work::Backward => 2 + recomputed,
+        };
+        f64::from(self.forward[compute.stage] * parts)
+    }
+
+    fn message(&self) -> f64 {
+        Self::MESSAGE
+    }
+}
+
 /// The time of one computation.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ScheduledSpan {
@@ -110,7 +185,7 @@ impl fmt::Display for Stuck {
 ///
 /// # Errors
 /// If some ranks wait for each other.
-pub fn simulate(lowered: &Schedule, costs: Costs) -> Result<Simulation, Stuck> {
+pub fn simulate(lowered: &Schedule, costs: impl CostModel) -> Result<Simulation, Stuck> {
     let ranks = lowered.ranks.len();
     let mut run = SimulationRun {
         schedule: lowered,
@@ -147,9 +222,9 @@ struct Channel {
     time: f64,
 }
 
-struct SimulationRun<'a> {
+struct SimulationRun<'a, C> {
     schedule: &'a Schedule,
-    costs: Costs,
+    costs: C,
     /// The end of each computation; a whole backward pass is entered as its input part.
     done: HashMap<Compute, f64>,
     arrived: HashMap<Message, f64>,
@@ -157,7 +232,7 @@ struct SimulationRun<'a> {
     ranks: Vec<SimulatedRank>,
 }
 
-impl SimulationRun<'_> {
+impl<C: CostModel> SimulationRun<'_, C> {
     /// Carries out the actions of a rank until one has to wait. Returns true if it executed an action.
     fn advance_rank(&mut self, rank: usize) -> bool {
         let mut moved = false;
@@ -195,7 +270,7 @@ impl SimulationRun<'_> {
         {
             channel.sent.pop_front();
             channel.received.pop_front();
-            channel.time = channel.time.max(sent).max(posted) + self.costs.message;
+            channel.time = channel.time.max(sent).max(posted) + self.costs.message();
             self.arrived.insert(message, channel.time);
         }
     }
@@ -228,7 +303,7 @@ impl SimulationRun<'_> {
         let received = self.schedule.input_message(compute).is_some();
         let state = &mut self.ranks[rank];
         let start = state.time.max(ready);
-        state.time = start + self.costs.cost_of(compute.work);
+        state.time = start + self.costs.time_of(compute);
         state.spans.push(ScheduledSpan { compute, start, end: state.time });
         state.done_in_action += 1;
         state.pending = state.pending.saturating_sub(usize::from(received));

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::lower::without_messages;
 use super::{
-    Action, Compute, Costs, LOOKAHEAD, Lockstep, Message, Peak, Schedule, Work, lockstep,
-    lower_schedule, peaks, simulate,
+    Action, Compute, Costs, LOOKAHEAD, Lockstep, Message, Peak, Schedule, StageCosts, Stuck, Work,
+    lockstep, lower_schedule, peaks, simulate,
 };
 
 /// A fault of a schedule, with its rank and action if known.
@@ -35,6 +35,14 @@ impl Verified {
         &self.without_lookahead
     }
 
+    /// Returns the schedule with the messages in rounds that suit stages of these costs.
+    ///
+    /// # Errors
+    /// Faults of the rounds.
+    pub fn with_stage_costs(self, costs: &StageCosts) -> Result<Verified, Vec<Finding>> {
+        Ok(Verified { lockstep: verified_rounds(&self.lowered, costs)?, ..self })
+    }
+
     /// The schedule with its messages in rounds.
     pub fn lockstep(&self) -> &Lockstep {
         &self.lockstep
@@ -58,18 +66,27 @@ pub fn verify(schedule: &Schedule) -> Result<Verified, Vec<Finding>> {
     check_findings(check_order(schedule))?;
     let lowered = lower_schedule(schedule, LOOKAHEAD);
     let without_lookahead = lower_schedule(&without_messages(schedule), 0);
-    let stuck = |stuck| vec![Finding(format!("the ranks wait for each other: {stuck}"))];
     for lowered in [&lowered, &without_lookahead] {
         check_findings(messages(lowered))?;
-        simulate(lowered, Costs::default()).map_err(stuck)?;
+        simulate(lowered, Costs::default()).map_err(waiting_ranks)?;
     }
     check_findings(reductions(&lowered))?;
     check_findings(name(schedule))?;
-    let lockstep = lockstep(schedule).map_err(stuck)?;
-    check_findings(messages(lockstep.program()))?;
-    simulate(lockstep.program(), Costs::default()).map_err(stuck)?;
-    check_findings(check_rounds(&lockstep))?;
+    let lockstep = verified_rounds(schedule, &StageCosts::even(schedule.stages()))?;
     Ok(Verified { peaks: peaks(&lowered), lowered, without_lookahead, lockstep })
+}
+
+/// Puts the messages of a schedule into rounds, and checks them.
+fn verified_rounds(schedule: &Schedule, costs: &StageCosts) -> Result<Lockstep, Vec<Finding>> {
+    let lockstep = lockstep(schedule, costs).map_err(waiting_ranks)?;
+    check_findings(messages(lockstep.program()))?;
+    simulate(lockstep.program(), Costs::default()).map_err(waiting_ranks)?;
+    check_findings(check_rounds(&lockstep))?;
+    Ok(lockstep)
+}
+
+fn waiting_ranks(stuck: Stuck) -> Vec<Finding> {
+    vec![Finding(format!("the ranks wait for each other: {stuck}"))]
 }
 
 fn check_findings(findings: Vec<Finding>) -> Result<(), Vec<Finding>> {

@@ -172,7 +172,12 @@ fn every_cut_is_complete_and_in_order() {
         assert_eq!(counts.iter().sum::<usize>(), points, "{chain:?}");
         let given = StageCut::Counts(counts.clone());
         assert_eq!(given.counts(&chain, stages, &costs), Ok(counts.clone()));
-        let plan = StagePlan::of_counts(&chain, &(0..stages).collect::<Vec<_>>(), counts);
+        let plan = StagePlan::of_counts(
+            &chain,
+            &(0..stages).collect::<Vec<_>>(),
+            counts,
+            vec![1.0; stages],
+        );
         let mut passed: Vec<(usize, usize)> = Vec::new();
         for stage in 0..stages {
             assert!(!plan.fields_of_stage(stage).is_empty(), "{chain:?}: {:?}", plan.counts());

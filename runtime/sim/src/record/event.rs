@@ -4,8 +4,8 @@ use std::panic::Location;
 use std::sync::Arc;
 
 use meshwright_backend::{Category, Kernel};
-use meshwright_comm::{CommOp, MessageId};
-use meshwright_core::__internal::{Action, Pass};
+use meshwright_comm::CommOp;
+use meshwright_core::__internal::{Pass, RunningAction};
 use meshwright_mesh::AxisSet;
 
 /// An event of a step, and what the rank was computing.
@@ -38,6 +38,9 @@ pub enum EventKind {
     },
     /// A buffer is allocated.
     Alloc {
+        /// Number of the buffer in this step, after those of
+        /// [`buffers_at_start`](super::StepLog::buffers_at_start).
+        buffer: u32,
         /// Bytes of the buffer.
         bytes: u64,
         /// Its purpose.
@@ -45,6 +48,8 @@ pub enum EventKind {
     },
     /// A buffer is freed.
     Free {
+        /// Number of the buffer in this step.
+        buffer: u32,
         /// Bytes of the buffer.
         bytes: u64,
         /// Its purpose.
@@ -67,8 +72,8 @@ pub struct CommCall {
     pub bytes: u64,
     /// True if the rank waits for it later, at an [`EventKind::Await`].
     pub is_asynchronous: bool,
-    /// Identity of a message between pipeline stages.
-    pub message: Option<MessageId>,
+    /// Identity of a message between pipeline stages, as index into [`StepLog::messages`](super::StepLog::messages).
+    pub message: Option<u32>,
     /// Number of the round of a message. The messages of a round are started together, after those of earlier rounds
     /// are complete, and none of them is complete before all are. `None` if messages are independent.
     pub round: Option<u32>,
@@ -149,7 +154,7 @@ pub struct Context {
     /// The pass.
     pub pass: Pass,
     /// The action of the pipeline schedule; `None` without a pipeline, and before and after its actions.
-    pub action: Option<Action>,
+    pub action: Option<RunningAction>,
     /// Path of the layer, such as `blocks.3` or `head`; empty outside of layers.
     pub layer: Arc<str>,
     /// The innermost forward function, such as `Mlp::forward`; empty outside of functions.

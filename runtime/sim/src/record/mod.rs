@@ -1,8 +1,12 @@
 //! The log of a training step on one rank.
 
 mod event;
+mod event_list;
+mod memory;
 mod step_log;
 
 pub use event::{CallKind, CallSite, CommCall, Context, ContextId, Event, EventKind};
-pub use meshwright_core::__internal::{Action, Pass};
+pub use event_list::EventList;
+pub use memory::{LiveBuffer, MemoryPeak};
+pub use meshwright_core::__internal::{Pass, RunningAction};
 pub use step_log::StepLog;

@@ -62,7 +62,7 @@ impl<'a> Kinds<'a> {
     /// Finds the layers that compute a loss.
     pub fn new(log: &'a StepLog) -> Kinds<'a> {
         let mut has_loss = vec![false; log.contexts.len()];
-        for event in &log.events {
+        for event in log.events.iter() {
             if let EventKind::Kernel(kernel) = &event.kind {
                 has_loss[event.context.0 as usize] |= is_loss(kernel.op);
             }

@@ -7,13 +7,15 @@
 //!   one for each set of axes, and one for each pair of positions and direction.
 //! - Kernels after a wait start after the end of its call. A wait for a send makes nothing wait, as the sent buffer is
 //!   not read again.
-//! - A message begins when both sides have issued it; a collective over `pp`, when all positions have.
+//! - A message begins when both sides have issued it; a collective over `pp`, when all positions have. Messages of a
+//!   round are issued when the round begins, and are over with it.
 //! - A wait for a call of the step before is a wait for the call of that number in the step that was replayed before.
 
 mod computation;
 mod joint;
 mod position_time;
 mod program;
+mod rounds;
 mod streams;
 mod trace;
 
@@ -26,6 +28,7 @@ use crate::time::Times;
 
 use joint::{JointCall, JointKind};
 use program::{CallRun, OpKind, Program};
+use rounds::{BegunRound, Rounds};
 use streams::{Interval, Streams};
 use trace::StepTrace;
 
@@ -59,6 +62,7 @@ pub fn replay(
     let mut replay = Replay {
         positions: programs.iter().map(Position::new).collect(),
         states: vec![JointState::default(); joints.len() * STEPS],
+        rounds: Rounds::new(&programs, joints.len(), STEPS),
         channels: vec![0.0; channels],
         launch: times.of_launch(options.cuda_graphs),
         trace: options.spans.then(|| StepTrace::new(logs)),
@@ -78,6 +82,7 @@ struct Replay<'a> {
     positions: Vec<Position>,
     /// The joint calls of each step.
     states: Vec<JointState>,
+    rounds: Rounds,
     /// Ends of the channels.
     channels: Vec<f64>,
     /// Seconds of a launch by the host.
@@ -177,7 +182,30 @@ impl Replay<'_> {
             }
             CallRun::Joint(joint) => {
                 let ready = streams.compute.max(streams.host).max(earliest);
-                self.join_call(step, joint, ready);
+                match call.round {
+                    None => self.join_call(step, joint, ready),
+                    Some(round) => {
+                        self.rounds.issue(idx, (step, round), ready);
+                        self.begin_rounds(idx);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Begins the rounds of a position, and of those that messages lead to, as far as they come.
+    fn begin_rounds(&mut self, idx: usize) {
+        let mut positions = vec![idx];
+        while let Some(idx) = positions.pop() {
+            while let Some(BegunRound { step, messages, start }) = self.rounds.begin_next(idx) {
+                for joint in messages {
+                    self.join_call(step, joint, start);
+                    let run = self.states[step * self.joints.len() + joint].run;
+                    if let Some((_, end)) = run {
+                        let others = self.rounds.end_message((step, joint), end);
+                        positions.extend(others.into_iter().filter(|other| *other != idx));
+                    }
+                }
             }
         }
     }
@@ -216,7 +244,13 @@ impl Replay<'_> {
             CallRun::Alone { .. } => streams.await_collective(call.axes, ends[step][call_idx]),
             CallRun::Joint(joint) => {
                 let state = &self.states[step * self.joints.len() + joint];
-                let Some((start, end)) = state.run else { return false };
+                let Some((start, mut end)) = state.run else { return false };
+                if let Some(round) = call.round {
+                    match self.rounds.end_of(idx, (step, round)) {
+                        Some(of_round) => end = of_round,
+                        None => return false,
+                    }
+                }
                 if let JointKind::Message { .. } = self.joints[joint].kind {
                     streams.await_positions(end);
                 } else {

@@ -44,6 +44,8 @@ pub struct IssuedCall {
     pub axes: AxisSet,
     pub is_asynchronous: bool,
     pub run: CallRun,
+    /// Index of the round of a message.
+    pub round: Option<usize>,
 }
 
 /// The ranks that run a call.
@@ -75,6 +77,7 @@ pub fn compile(
             calls: Vec::new(),
             indices: HashMap::new(),
             streams: Vec::new(),
+            rounds: Vec::new(),
         };
         compiler.compile(times, &mut joints)
     };
@@ -91,6 +94,8 @@ struct Compiler<'a> {
     /// The index of each call by its number.
     indices: HashMap<u32, usize>,
     streams: Vec<AxisSet>,
+    /// The numbers of its rounds.
+    rounds: Vec<u32>,
 }
 
 impl Compiler<'_> {
@@ -98,7 +103,7 @@ impl Compiler<'_> {
         let mut of_previous = Vec::new();
         for (idx, event) in self.log.events.iter().enumerate() {
             let kind = match &event.kind {
-                EventKind::Kernel(kernel) => self.kernel(event, kernel, times)?,
+                EventKind::Kernel(kernel) => self.kernel(&event, kernel, times)?,
                 EventKind::Call(call) => {
                     self.issue(idx, call, times, joints)?;
                     continue;
@@ -147,7 +152,10 @@ impl Compiler<'_> {
     ) -> Result<(), SimError> {
         let position = self.position;
         let run = match call.message {
-            Some(message) => CallRun::Joint(joints.add_message(position, event, call, message)?),
+            Some(message) => {
+                let message = self.log.messages[message as usize];
+                CallRun::Joint(joints.add_message(position, event, call, message)?)
+            }
             None if call.op == CallKind::Send => CallRun::Free,
             // Sums of tied gradients have no identities. They end a step, so the sender is taken to be as far.
             None if call.op == CallKind::Recv => {
@@ -165,13 +173,22 @@ impl Compiler<'_> {
         };
         let idx = self.calls.len();
         let CommCall { op, axes, is_asynchronous, .. } = *call;
-        self.calls.push(IssuedCall { op, axes, is_asynchronous, run });
+        let round = call.round.map(|number| self.round(number));
+        self.calls.push(IssuedCall { op, axes, is_asynchronous, run, round });
         self.indices.insert(call.number, idx);
         self.ops.push(Op { event, kind: OpKind::Issue(idx) });
         if !is_asynchronous {
             self.ops.push(Op { event, kind: OpKind::Await { call: idx, of_previous_step: false } });
         }
         Ok(())
+    }
+
+    /// Returns the index of the round of this number, which follows the last one or is it.
+    fn round(&mut self, number: u32) -> usize {
+        if self.rounds.last() != Some(&number) {
+            self.rounds.push(number);
+        }
+        self.rounds.len() - 1
     }
 
     fn stream(&mut self, axes: AxisSet) -> usize {

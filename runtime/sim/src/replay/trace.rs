@@ -7,7 +7,7 @@ use meshwright_comm::__internal::axes_name;
 use meshwright_comm::trace::Name;
 use meshwright_mesh::AxisSet;
 
-use crate::record::{Action, Context, EventKind, StepLog};
+use crate::record::{Context, EventKind, RunningAction, StepLog};
 
 use super::joint::JointKind;
 use super::streams::Interval;
@@ -72,7 +72,7 @@ pub struct StepTrace<'a> {
     logs: &'a [Arc<StepLog>],
     spans: Vec<Span>,
     /// The action that each position computes, and its time so far.
-    actions: Vec<Option<(Action, Interval)>>,
+    actions: Vec<Option<(RunningAction, Interval)>>,
 }
 
 impl<'a> StepTrace<'a> {
@@ -83,7 +83,7 @@ impl<'a> StepTrace<'a> {
     /// Adds a kernel, or a call that is not joint.
     pub fn add_event(&mut self, position: usize, event: usize, lane: Lane, run: Interval) {
         let log = &self.logs[position];
-        let event = &log.events[event];
+        let event = &log.events.at(event);
         let Context { layer, action, .. } = log.context(event);
         let op = match &event.kind {
             EventKind::Kernel(kernel) => kernel.op.name(),
@@ -127,13 +127,18 @@ impl<'a> StepTrace<'a> {
         self.spans
     }
 
-    fn extend_action(&mut self, position: usize, action: Option<Action>, (start, end): Interval) {
+    fn extend_action(
+        &mut self,
+        position: usize,
+        action: Option<RunningAction>,
+        (start, end): Interval,
+    ) {
         let current = &mut self.actions[position];
         match current {
             Some((known, run)) if Some(*known) == action => run.1 = end,
             _ => {
                 let ended = std::mem::replace(current, action.map(|action| (action, (start, end))));
-                if let Some((Action { work, stage, micro_batch }, run)) = ended {
+                if let Some((RunningAction { work, stage, micro_batch }, run)) = ended {
                     let name: Arc<str> = format!("{stage}.{micro_batch}").into();
                     self.add_span(position, Lane::Action, Name::Of(work, name), run);
                 }

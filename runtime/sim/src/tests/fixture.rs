@@ -12,8 +12,8 @@ use crate::cluster::{
     AttentionCurve, Cluster, Figure, Gpu, Level, MatmulCurve, Origin, PassRates, Trust,
 };
 use crate::{
-    Action, CallKind, CommCall, Context, ContextId, Event, EventKind, SimOptions, SoftwareFactors,
-    StepLog,
+    CallKind, CommCall, Context, ContextId, Event, EventKind, RunningAction, SimOptions,
+    SoftwareFactors, StepLog,
 };
 
 pub fn figure(value: f64) -> Figure {
@@ -128,7 +128,7 @@ impl LogWriter {
     }
 
     /// Begins the context of the next events.
-    pub fn begin(&mut self, pass: Pass, layer: &str, action: Option<Action>) {
+    pub fn begin(&mut self, pass: Pass, layer: &str, action: Option<RunningAction>) {
         self.log.contexts.push(Context { pass, action, layer: layer.into(), function: "" });
     }
 
@@ -169,7 +169,20 @@ impl LogWriter {
     /// Adds one end of a message.
     pub fn message(&mut self, op: CallKind, message: MessageId, bytes: u64) -> u32 {
         let call = collective(op, AxisSet::ALL, bytes);
-        self.call(CommCall { is_asynchronous: true, message: Some(message), ..call })
+        let message = Some(self.add_message(message));
+        self.call(CommCall { is_asynchronous: true, message, ..call })
+    }
+
+    /// Adds one end of a message without bytes, which may be part of a round.
+    pub fn round_message(&mut self, op: CallKind, message: MessageId, round: Option<u32>) -> u32 {
+        let call = collective(op, AxisSet::ALL, 0);
+        let message = Some(self.add_message(message));
+        self.call(CommCall { is_asynchronous: true, message, round, ..call })
+    }
+
+    fn add_message(&mut self, message: MessageId) -> u32 {
+        self.log.messages.push(message);
+        self.log.messages.len() as u32 - 1
     }
 
     pub fn wait(&mut self, number: u32) {

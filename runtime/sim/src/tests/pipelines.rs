@@ -6,13 +6,13 @@ use meshwright_comm::MessageId;
 use meshwright_core::__internal::Pass;
 use meshwright_mesh::{AxisSet, MeshShape};
 use meshwright_pipeline::schedule::{
-    Action as ScheduleAction, Costs, LOOKAHEAD, Message, MessageKind, Schedule, ScheduleKind, Work,
-    lower_schedule, simulate as simulate_schedule,
+    Action as ScheduleAction, CostModel, Costs, LOOKAHEAD, Message, MessageKind, Schedule,
+    ScheduleKind, StageCosts, Work, lockstep, lower_schedule, simulate as simulate_schedule,
 };
 
-use super::fixture::{LogWriter, figure, plain, unit_cluster};
+use super::fixture::{LogWriter, figure, message, plain, unit_cluster};
 use crate::cluster::Cluster;
-use crate::{Action, CallKind, Lane, SimOptions, SimulatedStep, StepLog, simulate};
+use crate::{CallKind, Lane, RunningAction, SimOptions, SimulatedStep, StepLog, simulate};
 
 const COSTS: Costs = Costs { forward: 2.0, input: 3.0, weight: 1.0, message: 0.0 };
 
@@ -22,18 +22,30 @@ fn schedule(kind: ScheduleKind, ranks: usize, micro_batches: usize) -> Schedule 
 }
 
 /// The logs of a schedule, whose ranks meet at the end of the step.
-fn logs(schedule: &Schedule, costs: Costs) -> Vec<Arc<StepLog>> {
+fn logs(schedule: &Schedule, costs: impl CostModel) -> Vec<Arc<StepLog>> {
+    logs_in_rounds(schedule, costs, |_| None)
+}
+
+/// The logs of a schedule with rounds of messages.
+fn logs_in_rounds(
+    schedule: &Schedule,
+    costs: impl CostModel,
+    round_of: impl Fn(Message) -> Option<usize>,
+) -> Vec<Arc<StepLog>> {
+    let round_of = |message: Message| round_of(message).map(|round| round as u32);
     let logs = schedule.ranks.iter().map(|actions| {
         let mut log = LogWriter::new();
         let mut receives = Vec::new();
         for action in actions {
             match action {
                 ScheduleAction::Send(message) => {
-                    let sent = log.message(CallKind::Send, id(*message), 0);
+                    let sent = log.round_message(CallKind::Send, id(*message), round_of(*message));
                     log.wait(sent);
                 }
                 ScheduleAction::Recv(message) => {
-                    receives.push((*message, log.message(CallKind::Recv, id(*message), 0)));
+                    let received =
+                        log.round_message(CallKind::Recv, id(*message), round_of(*message));
+                    receives.push((*message, received));
                 }
                 _ => {}
             }
@@ -47,8 +59,8 @@ fn logs(schedule: &Schedule, costs: Costs) -> Vec<Arc<StepLog>> {
                 let work = compute.work.letter();
                 let pass =
                     if compute.work == Work::Forward { Pass::Forward } else { Pass::Backward };
-                log.begin(pass, "", Some(Action { work, stage, micro_batch }));
-                log.map(costs.cost_of(compute.work) as u64);
+                log.begin(pass, "", Some(RunningAction { work, stage, micro_batch }));
+                log.map(costs.time_of(*compute) as u64);
             }
         }
         log.begin(Pass::Update, "", None);
@@ -113,6 +125,57 @@ fn replay_agrees_with_schedules() {
             }
         }
     }
+}
+
+/// Rounds that are made for the costs of the stages take no more time than independent messages, also with an expensive
+/// last stage; rounds that are made for even stages hold it up.
+#[test]
+fn rounds_suit_the_costs_of_stages() {
+    for kind in ScheduleKind::ALL {
+        let schedule = kind.generate(4, kind.default_chunks(), 8).unwrap();
+        let mut costs = vec![20.0; schedule.stages()];
+        *costs.last_mut().unwrap() = 36.0;
+        let costs = StageCosts::new(&costs, false);
+        let independent = logs(&lower_schedule(&schedule, LOOKAHEAD), &costs);
+        let seconds = |logs: &[Arc<StepLog>]| run(&unit_cluster(8), logs, &plain()).seconds;
+        let least = seconds(&independent);
+        let in_rounds = |of: &StageCosts| {
+            let rounds = lockstep(&schedule, of).unwrap();
+            let round_of = |message| rounds.round_of(message);
+            seconds(&logs_in_rounds(rounds.program(), &costs, round_of))
+        };
+        let [own, even] = [&costs, &StageCosts::even(schedule.stages())].map(in_rounds);
+        assert!(own <= 1.02 * least, "{kind}: {own} {least}");
+        assert!(own <= even, "{kind}: {own} {even}");
+    }
+}
+
+/// None of the messages of a round is complete before all are, and the next round follows them.
+#[test]
+fn messages_of_a_round_end_together() {
+    let seconds = |rounds: [u32; 2]| {
+        let mut sender = LogWriter::new();
+        let mut receiver = LogWriter::new();
+        let mut first = 0;
+        for (index, round) in rounds.into_iter().enumerate() {
+            let id = message(0, index);
+            // The second message is sent later.
+            sender.map(5 * index as u64);
+            let sent = sender.round_message(CallKind::Send, id, Some(round));
+            sender.wait(sent);
+            let received = receiver.round_message(CallKind::Recv, id, Some(round));
+            first = if index == 0 { received } else { first };
+        }
+        receiver.wait(first);
+        receiver.map(1);
+        // Positions begin steps together.
+        for log in [&mut sender, &mut receiver] {
+            log.blocking(CallKind::AllReduce, AxisSet::ALL, 0);
+        }
+        run(&unit_cluster(8), &[sender.finish(), receiver.finish()], &plain()).seconds
+    };
+    assert_eq!(seconds([0, 1]), 5.0);
+    assert_eq!(seconds([0, 0]), 6.0);
 }
 
 /// The parts of the time of each position sum up to the step.

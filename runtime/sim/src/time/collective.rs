@@ -28,8 +28,8 @@ pub fn collective_seconds(op: CallKind, bytes: f64, levels: &[GroupLevel<'_>]) -
 }
 
 /// Returns the seconds of a message of `bytes` between two ranks that `level` connects.
-pub fn message_seconds(level: &Level, bytes: f64) -> f64 {
-    level.latency.value + bytes / level.message_bandwidth.value
+pub fn message_seconds(level: &Level, bandwidth: f64, bytes: f64) -> f64 {
+    level.latency.value + bytes / bandwidth
 }
 
 /// Returns the seconds of an all-reduce of `whole` bytes.

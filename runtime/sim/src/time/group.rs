@@ -54,12 +54,24 @@ pub fn group_levels<'a>(
     found
 }
 
-/// Returns the innermost level whose groups hold both positions along `pp` of a pipeline; `None` without levels.
-pub fn level_between<'a>(
-    levels: &'a [Level],
-    mesh: &MeshShape,
-    positions: [usize; 2],
-) -> Option<&'a Level> {
+/// Returns the bytes per second of a message over the level `idx` between two positions along `pp`, all of whose ranks
+/// send at a time.
+///
+/// A network above another one may be oversubscribed: its bandwidth is that of each GPU if all of them use it. The ranks
+/// of other positions do not, and leave theirs to those that do.
+pub fn message_bandwidth(levels: &[Level], idx: usize, mesh: &MeshShape) -> f64 {
+    let own = levels[idx].message_bandwidth.value;
+    // Within the innermost network, each GPU has a port of its own.
+    let Some(inside) = idx.checked_sub(1).filter(|inside| *inside > 0) else { return own };
+    let position = AxisSet::ALL.difference(AxisSet::of(AxisId::Pp));
+    let senders = members_within(levels[inside].size, mesh, position).max(1);
+    let share = levels[inside].size as f64 / senders as f64;
+    (own * share).min(levels[inside].message_bandwidth.value)
+}
+
+/// Returns the index of the innermost level whose groups hold both positions along `pp` of a pipeline; `None` without
+/// levels.
+pub fn level_between(levels: &[Level], mesh: &MeshShape, positions: [usize; 2]) -> Option<usize> {
     // The first and the last pipeline: if nodes do not divide the mesh, one of them leaves its group.
     let corners = [0, mesh.world_size() - 1];
     let is_inside = |level: &&Level| {
@@ -71,7 +83,7 @@ pub fn level_between<'a>(
             group(positions[0]) == group(positions[1])
         })
     };
-    levels.iter().find(is_inside).or(levels.last())
+    levels.iter().position(|level| is_inside(&level)).or(levels.len().checked_sub(1))
 }
 
 /// Returns the members of a process group along `axes` that any block of `size` neighboring ranks holds of it. If the

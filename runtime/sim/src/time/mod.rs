@@ -70,8 +70,12 @@ impl<'a> Times<'a> {
 
     /// Returns the seconds of a message between two positions along `pp`.
     pub fn of_message(&self, positions: [usize; 2], bytes: u64) -> f64 {
-        let level = group::level_between(&self.cluster.levels, self.mesh, positions);
-        level.map_or(0.0, |level| collective::message_seconds(level, bytes as f64))
+        let levels = &self.cluster.levels;
+        let level = group::level_between(levels, self.mesh, positions);
+        level.map_or(0.0, |idx| {
+            let bandwidth = group::message_bandwidth(levels, idx, self.mesh);
+            collective::message_seconds(&levels[idx], bandwidth, bytes as f64)
+        })
     }
 
     /// Returns the seconds that the host needs to launch a kernel, or a kernel of a CUDA graph takes.

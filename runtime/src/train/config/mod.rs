@@ -164,7 +164,7 @@ impl Config {
     /// Returns true if no step of the run is computed: `--explain` and `--simulate`. It needs no devices, no memory, and without `--data`
     /// no tokens.
     pub fn is_dry_run(&self) -> bool {
-        self.explain || self.simulate.is_some()
+        self.explain.is_some() || self.simulate.is_some()
     }
 
     /// Returns the settings of a run on the rows of `source`, which takes no `--data`.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use crate::data::{DocumentOptions, RowSource};
-use crate::layout::AxisId;
+use crate::layout::{AxisId, AxisSet};
 use crate::mesh::MeshShape;
 use crate::pipeline::StageCut;
 use crate::schedule::ScheduleKind;
@@ -97,7 +97,7 @@ impl RunSettings {
 
     /// Returns true if no step of the run is computed.
     pub(in crate::train) fn is_dry_run(&self) -> bool {
-        self.explain || self.simulate.is_some()
+        self.explain.is_some() || self.simulate.is_some()
     }
 
     /// Sets what a simulated run leaves open: it is on GPUs.
@@ -173,6 +173,15 @@ impl RunSettings {
             DeviceChoice::Cpu => Precision::F32,
             DeviceChoice::Cuda => Precision::Bf16,
         })
+    }
+
+    /// Returns true if steps run as CUDA graphs. In a graph, all calls of a rank are one branch, so the messages of a
+    /// pipeline would wait for the gradient reductions before them, and the reductions of all positions would become
+    /// one chain.
+    pub(super) fn uses_graphs(&self) -> bool {
+        let mesh = self.shape();
+        let is_chained = mesh.degree(AxisId::Pp) > 1 && mesh.degree_of(AxisSet::TOKENS) > 1;
+        self.device == DeviceChoice::Cuda && !self.no_graphs && !is_chained
     }
 
     /// Returns the pipeline schedule.

@@ -127,7 +127,7 @@ fn a_simulation_is_of_gpus(settings: &RunSettings, problems: &mut Problems) {
         let message = "simulates GPUs; leave out --device cpu";
         problems.add(&["simulate", "device"], message);
     }
-    if settings.explain {
+    if settings.explain.is_some() {
         problems.add(&["simulate", "explain"], "prints another report; leave one of them out");
     }
     let mesh = settings.shape();

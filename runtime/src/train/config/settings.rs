@@ -244,9 +244,10 @@ settings! {
         stage_times: Option<PathBuf>, "FILE.json" => stage_times;
         "Tokens of the continuation sampled at the end"
         sample_tokens: Natural = "200", "N", at "/sample-tokens" Free;
-        "Print the collectives of a training step, with their bytes and the computations that they overlap with, and \
-         exit; without --data no data is read"
-        explain: bool => explain;
+        "Print the collectives of a training step, with their bytes and the computations that they overlap with, its \
+         kernels by layer, and the peak of its memory, as text or json, and exit; without --data no data is read \
+         [FORMAT: text]"
+        explain: Option<OutputForm>, "FORMAT", alone "text" => #[serde(skip)] explain;
         "Simulate a step on N GPUs of a cluster, such as h100x64 or my.tomlx64, print its time, utilization and memory, \
          and exit; `meshwright clusters` lists the clusters [default of --mesh: auto=N]"
         simulate: Option<SizedCluster>, "CLUSTERxN" => #[serde(skip)] simulate;
@@ -260,8 +261,8 @@ settings! {
         fix: Option<FixedDegrees>, "AXIS=N,..";
         "Tokens of a whole run, such as 15.6T, whose days and GPU-hours --simulate prints"
         tokens: Option<TokenCount>, "COUNT" => #[serde(skip)] tokens;
-        "Form of what --simulate prints: text, json"
-        out: OutputForm = "text", "FORM" => #[serde(skip)] out;
+        "Form of what --simulate prints: text, json [default: text]"
+        out: Option<OutputForm>, "FORM" => #[serde(skip)] out;
         "Compare the losses, gradients and updates of the first steps on the mesh, as threads on the CPU, with one \
          rank, and exit [STEPS: 3]"
         preflight: Option<Positive>, "STEPS", alone "3" => #[serde(skip)] preflight;
@@ -275,8 +276,8 @@ settings! {
         zero: ZeroStage = |settings| settings.zero.unwrap_or(ZeroStage::suited_to(&settings.shape()));
         /// `--schedule` and its settings, if the mesh has a `pp` axis.
         pipeline: Option<PipelineConfig> = RunSettings::pipeline;
-        /// CUDA graphs: on for GPUs, unless `--no-graphs` is given.
-        graphs: bool = |settings| settings.device == DeviceChoice::Cuda && !settings.no_graphs;
+        /// CUDA graphs: on for GPUs, unless `--no-graphs` is given, or a pipeline reduces gradients.
+        graphs: bool = RunSettings::uses_graphs;
         /// `--dtype`: compute dtype of parameters and activations.
         dtype: Precision = RunSettings::dtype;
         /// `--init-from` or `--architecture`, or the sizes of a new model.

@@ -33,7 +33,7 @@ pub fn calls_of(log: &StepLog) -> Vec<RecordedCall> {
     let mut calls = Vec::new();
     // Calls that the rank has not waited for, by number and index, with the contexts of the kernels since.
     let mut pending: Vec<(u32, usize, Vec<ContextId>)> = Vec::new();
-    for event in &log.events {
+    for event in log.events.iter() {
         match &event.kind {
             EventKind::Kernel(_) => {
                 for (.., contexts) in &mut pending {
@@ -51,7 +51,7 @@ pub fn calls_of(log: &StepLog) -> Vec<RecordedCall> {
                     line: log.sites[call.site as usize].line,
                     op: call.op.name(),
                     axes: call.axes,
-                    pass: log.context(event).pass,
+                    pass: log.context(&event).pass,
                     bytes: if call.op == CallKind::Recv { 0 } else { call.bytes },
                     overlapped: call.is_asynchronous.then(Vec::new),
                 });

@@ -1,4 +1,7 @@
-//! Paths of fields, split at the number of a layer.
+//! Paths of fields, split at the number of a layer, and layers that are alike.
+
+use std::collections::BTreeSet;
+use std::fmt;
 
 /// A field whose path is split at the number of a layer: `blocks.`, 3, `.mlp.down`.
 #[derive(Debug, Clone, PartialEq)]
@@ -42,6 +45,58 @@ impl LayerField {
         let (before, layer, after) = (before.to_owned(), self.layer, String::new());
         Some(LayerField { before, layer, after })
     }
+}
+
+/// The same field of layers that are alike. It prints `blocks.0-7.mlp.down`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LayerGroup {
+    /// The field, of one layer.
+    field: LayerField,
+    /// The layers, in order; empty if the field is not of a layer.
+    layers: BTreeSet<usize>,
+}
+
+impl LayerGroup {
+    pub fn new(field: LayerField) -> LayerGroup {
+        LayerGroup { layers: field.layer.into_iter().collect(), field }
+    }
+
+    /// Returns true if the fields of both differ by the number of the layer at most.
+    pub fn is_like(&self, other: &LayerGroup) -> bool {
+        self.field.is_like(&other.field)
+    }
+
+    /// Adds the layers of a group that is like this one.
+    pub fn add(&mut self, other: &LayerGroup) {
+        self.layers.extend(&other.layers);
+    }
+
+    /// Returns the number of layers, or 1.
+    pub fn count(&self) -> usize {
+        self.layers.len().max(1)
+    }
+}
+
+impl fmt::Display for LayerGroup {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let LayerField { before, after, .. } = &self.field;
+        write!(f, "{before}{}{after}", ranges(&self.layers))
+    }
+}
+
+/// Returns numbers as ranges: `0-2,5`; nothing for none.
+fn ranges(numbers: &BTreeSet<usize>) -> String {
+    let mut ranges: Vec<(usize, usize)> = Vec::new();
+    for number in numbers {
+        match ranges.last_mut() {
+            Some((_, end)) if *end + 1 == *number => *end = *number,
+            _ => ranges.push((*number, *number)),
+        }
+    }
+    let text = |(start, end): &(usize, usize)| {
+        if start == end { start.to_string() } else { format!("{start}-{end}") }
+    };
+    ranges.iter().map(text).collect::<Vec<_>>().join(",")
 }
 
 #[cfg(test)]

@@ -1,13 +1,12 @@
 //! The rows of the table: calls of the same kind at one field, and layers that are alike.
 
-use std::collections::BTreeSet;
 use std::panic::Location;
 
 use crate::layout::AxisSet;
 use meshwright_core::__internal::Pass;
 
 use super::calls::RecordedCall;
-use super::layer_field::LayerField;
+use super::layer_field::{LayerField, LayerGroup};
 
 /// Passes in the order of the columns.
 pub const PASSES: [Pass; 4] = [Pass::Forward, Pass::Recomputation, Pass::Backward, Pass::Update];
@@ -15,11 +14,8 @@ pub const PASSES: [Pass; 4] = [Pass::Forward, Pass::Recomputation, Pass::Backwar
 /// Calls of one kind in a step, at one field or the same field of several layers.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CollectiveRow {
-    /// The field, of one layer.
-    field: LayerField,
-    /// Layers that are alike, in order; empty if the field is not of a layer.
-    layers: BTreeSet<usize>,
-    pub line: Option<&'static Location<'static>>,
+    pub layers: LayerGroup,
+    line: Option<&'static Location<'static>>,
     pub op: &'static str,
     pub axes: AxisSet,
     /// Calls of each layer.
@@ -33,8 +29,7 @@ pub struct CollectiveRow {
 impl CollectiveRow {
     fn new(call: &RecordedCall) -> CollectiveRow {
         CollectiveRow {
-            layers: call.field.layer.into_iter().collect(),
-            field: call.field.clone(),
+            layers: LayerGroup::new(call.field.clone()),
             line: call.line,
             op: call.op,
             axes: call.axes,
@@ -46,7 +41,7 @@ impl CollectiveRow {
 
     /// Returns true if both are of the same kind, at fields that differ by the layer at most.
     fn is_like(&self, other: &CollectiveRow) -> bool {
-        self.field.is_like(&other.field)
+        self.layers.is_like(&other.layers)
             && (self.line, self.op, self.axes) == (other.line, other.op, other.axes)
             && self.overlapped.is_some() == other.overlapped.is_some()
     }
@@ -68,31 +63,39 @@ impl CollectiveRow {
         }
     }
 
-    /// Number of layers, or 1.
-    pub fn count(&self) -> usize {
-        self.layers.len().max(1)
+    /// Returns true for messages between two ranks.
+    pub fn is_message(&self) -> bool {
+        matches!(self.op, "send" | "recv")
     }
 
-    /// Returns the field with its layers: `blocks.0-7.mlp.down`.
-    pub fn field(&self) -> String {
-        let LayerField { before, after, .. } = &self.field;
-        format!("{before}{}{after}", ranges(&self.layers))
+    /// Returns the bytes of all layers in each of [`PASSES`].
+    pub fn all_bytes(&self) -> [u64; PASSES.len()] {
+        self.bytes.map(|bytes| bytes * self.layers.count() as u64)
+    }
+
+    /// Returns the calls of all layers.
+    pub fn all_calls(&self) -> usize {
+        self.calls * self.layers.count()
+    }
+
+    /// Returns file and line of the call, if it is one of the program and not of this library.
+    pub fn line(&self) -> Option<String> {
+        let own = file!().trim_end_matches("train/explain/rows.rs");
+        let line = self.line.filter(|line| !line.file().starts_with(own));
+        line.map(|line| format!("{}:{}", line.file(), line.line()))
     }
 
     /// Returns the parts of the model that calls overlap with; `None` for blocking calls.
     pub fn overlapped(&self) -> Option<Vec<String>> {
-        let mut groups: Vec<(&LayerField, BTreeSet<usize>)> = Vec::new();
+        let mut groups: Vec<LayerGroup> = Vec::new();
         for field in self.overlapped.as_ref()? {
-            let group = match groups.iter().position(|(known, _)| known.is_like(field)) {
-                Some(index) => &mut groups[index],
-                None => groups.push_mut((field, BTreeSet::new())),
-            };
-            group.1.extend(field.layer);
+            let group = LayerGroup::new(field.clone());
+            match groups.iter_mut().find(|known| known.is_like(&group)) {
+                Some(known) => known.add(&group),
+                None => groups.push(group),
+            }
         }
-        let text = |(field, layers): &(&LayerField, BTreeSet<usize>)| {
-            format!("{}{}{}", field.before, ranges(layers), field.after)
-        };
-        Some(groups.iter().map(text).collect())
+        Some(groups.iter().map(LayerGroup::to_string).collect())
     }
 }
 
@@ -101,7 +104,7 @@ pub fn rows_of(calls: Vec<RecordedCall>) -> Vec<CollectiveRow> {
     let mut of_fields: Vec<CollectiveRow> = Vec::new();
     for call in &calls {
         let new = CollectiveRow::new(call);
-        let known = of_fields.iter().position(|row| row.is_like(&new) && row.field == new.field);
+        let known = of_fields.iter().position(|row| row.is_like(&new) && row.layers == new.layers);
         let row = match known {
             Some(index) => &mut of_fields[index],
             None => of_fields.push_mut(new),
@@ -115,28 +118,13 @@ pub fn rows_of(calls: Vec<RecordedCall>) -> Vec<CollectiveRow> {
         };
         match rows.iter_mut().find(like) {
             Some(known) => {
-                known.layers.extend(&row.layers);
+                known.layers.add(&row.layers);
                 known.add_overlapped(row.overlapped.as_deref());
             }
             None => rows.push(row),
         }
     }
     rows
-}
-
-/// Returns numbers as ranges: `0-2,5`; nothing for none.
-fn ranges(numbers: &BTreeSet<usize>) -> String {
-    let mut ranges: Vec<(usize, usize)> = Vec::new();
-    for number in numbers {
-        match ranges.last_mut() {
-            Some((_, end)) if *end + 1 == *number => *end = *number,
-            _ => ranges.push((*number, *number)),
-        }
-    }
-    let text = |(start, end): &(usize, usize)| {
-        if start == end { start.to_string() } else { format!("{start}-{end}") }
-    };
-    ranges.iter().map(text).collect::<Vec<_>>().join(",")
 }
 
 #[cfg(test)]
@@ -167,8 +155,10 @@ mod tests {
             calls.push(call(&field, Pass::Backward, 4, None));
         }
         let rows = rows_of(calls);
-        let shown: Vec<_> =
-            rows.iter().map(|row| (row.field(), row.count(), row.calls, row.bytes)).collect();
+        let shown: Vec<_> = rows
+            .iter()
+            .map(|row| (row.layers.to_string(), row.layers.count(), row.calls, row.bytes))
+            .collect();
         assert_eq!(
             shown,
             [
@@ -187,7 +177,7 @@ mod tests {
         ];
         let rows = rows_of(calls);
         assert_eq!(rows.len(), 2);
-        assert_eq!(rows[0].field(), "blocks.1-2 (parameters)");
+        assert_eq!(rows[0].layers.to_string(), "blocks.1-2 (parameters)");
         assert_eq!(rows[0].overlapped().unwrap(), ["blocks.0-1", "embed"]);
         assert_eq!(rows[1].overlapped().unwrap(), Vec::<String>::new());
     }

@@ -183,7 +183,7 @@ impl Plan {
         }
         check_batch(config)?;
         check_context::<M>(config)?;
-        let run = Config { explain: false, simulate: None, ..config.clone() };
+        let run = Config { explain: None, simulate: None, ..config.clone() };
         let OpenedModel { family, weights, .. } = model;
         let model = ModelPlan::new::<M>(&run, family, weights.as_ref(), available)?;
         model.memory.check_fraction(PLANNED_MEMORY, config, available)

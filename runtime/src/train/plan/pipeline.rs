@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use crate::layout::AxisId;
-use crate::nn::{Built, Sizes, build};
+use crate::nn::{Built, RecomputeOverride, Sizes, build};
 use crate::pipeline::{
     Pipeline, StageCut, StagePlan, StageRequest, build_stages, plan_declared_stages,
     split_at_cut_points,
 };
-use crate::schedule::{Action, Costs, Schedule, Verified, Work, simulate, verify};
+use crate::schedule::{Action, Costs, Schedule, StageCosts, Verified, Work, simulate, verify};
 use crate::tensor::{Rank, ZeroStage};
 use crate::train::config::{Config, PipelineConfig, ScheduleSource};
 use crate::train::console::counted;
@@ -69,7 +69,11 @@ impl PipelinePlan {
         let (stages, verified) = if is_measured {
             split_stages(&stages, verified.lowered())?
         } else {
-            (stages, verified)
+            let recomputes =
+                config.recompute.map_or(built.recomputes, |kind| kind != RecomputeOverride::Off);
+            let costs = StageCosts::new(stages.costs(), recomputes);
+            let verified = verified.with_stage_costs(&costs);
+            (stages, verified.map_err(|faults| Error::Input(list_faults(&faults)))?)
         };
         let (name, verified) = (pipeline.schedule, Arc::new(verified));
         Ok(Some(PipelinePlan { name, description, verified, stages }))

@@ -1,6 +1,6 @@
 //! The recorder of a step: an observer of the kernels, calls and buffers of one rank.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::panic::Location;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -9,8 +9,12 @@ use crate::comm::{Call, CallObserver, CommOp, RankComms, Site};
 use crate::mesh::MeshShape;
 use crate::tensor::{Rank, Settings};
 use meshwright_backend::__internal::ObservedBackend;
-use meshwright_core::__internal::{Action, Pass, current_action, current_location, current_pass};
-use meshwright_sim::{CallKind, CallSite, CommCall, Context, ContextId, Event, EventKind, StepLog};
+use meshwright_core::__internal::{
+    Pass, RunningAction, current_action, current_location, current_pass,
+};
+use meshwright_sim::{
+    CallKind, CallSite, CommCall, Context, ContextId, Event, EventKind, LiveBuffer, StepLog,
+};
 
 /// Records the steps of one rank. All observed work is done by the thread of the rank, which knows the pass, the layer
 /// and the function that it computes.
@@ -31,7 +35,10 @@ struct Recording {
     pending: HashMap<usize, PendingCall>,
     /// Waits for calls of the step before, by index of the event.
     carried: Vec<(usize, PendingCall)>,
-    live: [u64; Category::ALL.len()],
+    /// Buffers in use, in the order of their allocation.
+    buffers: BTreeMap<BufferKey, KnownBuffer>,
+    /// Number of buffers of this step.
+    step_buffers: u32,
     contexts: HashMap<ContextKey, ContextId>,
     /// The context of the last event.
     last: Option<(ContextKey, ContextId)>,
@@ -45,7 +52,21 @@ struct PendingCall {
     op: CallKind,
 }
 
-type ContextKey = (Pass, Option<Action>, Option<(&'static str, Option<usize>)>, &'static str);
+/// A buffer in use.
+#[derive(Debug)]
+struct KnownBuffer {
+    bytes: u64,
+    category: Category,
+    /// What the thread computed when it was allocated.
+    context: ContextKey,
+    /// Its number in this step.
+    number: u32,
+}
+
+/// Number of a buffer, and true for offloaded ones, which are numbered by themselves on a device.
+type BufferKey = (bool, u64);
+type ContextKey =
+    (Pass, Option<RunningAction>, Option<(&'static str, Option<usize>)>, &'static str);
 type SiteKey = (Arc<str>, Option<&'static Location<'static>>);
 
 impl StepRecorder {
@@ -73,8 +94,7 @@ impl StepRecorder {
     pub fn begin_step(&self) {
         let mut recording = self.lock();
         let before = std::mem::take(&mut *recording);
-        recording.live = before.live;
-        recording.log.live_at_start = before.live;
+        recording.keep_buffers(before.buffers);
         recording.first_call = before.first_call + before.calls;
         recording.pending = before.pending;
         recording.is_open = true;
@@ -109,15 +129,30 @@ impl Recording {
             let last = own.map(|(number, _)| *number).max();
             if let Some(number) = last.and_then(|number| number.checked_sub(self.first_call)) {
                 let kind = EventKind::Await { number: number as u32, of_previous_step: true };
-                self.log.events[index].kind = kind;
+                self.log.events.set_kind(index, kind);
             }
         }
     }
 
+    /// Numbers the buffers in use at the beginning of a step.
+    fn keep_buffers(&mut self, mut buffers: BTreeMap<BufferKey, KnownBuffer>) {
+        for buffer in buffers.values_mut() {
+            buffer.number = self.step_buffers;
+            self.step_buffers += 1;
+            let &mut KnownBuffer { bytes, category, context, .. } = buffer;
+            let context = self.context_of(context);
+            self.log.live_at_start[category as usize] += bytes;
+            self.log.buffers_at_start.push(LiveBuffer { context, bytes, category });
+        }
+        self.buffers = buffers;
+    }
+
     /// Returns the context of what this thread computes.
     fn current_context(&mut self) -> ContextId {
-        let at = current_location();
-        let key = (current_pass(), current_action(), at.layer, at.function);
+        self.context_of(current_key())
+    }
+
+    fn context_of(&mut self, key: ContextKey) -> ContextId {
         if let Some((last, id)) = self.last
             && last == key
         {
@@ -133,6 +168,12 @@ impl Recording {
         id
     }
 
+    fn message(&mut self, site: &Site) -> Option<u32> {
+        let message = site.message()?;
+        self.log.messages.push(message);
+        Some(self.log.messages.len() as u32 - 1)
+    }
+
     fn site(&mut self, site: &Site) -> u32 {
         let sites = &mut self.log.sites;
         *self.sites.entry((Arc::clone(site.shared_field()), site.location())).or_insert_with(|| {
@@ -141,6 +182,12 @@ impl Recording {
             sites.len() as u32 - 1
         })
     }
+}
+
+/// Returns what this thread computes.
+fn current_key() -> ContextKey {
+    let at = current_location();
+    (current_pass(), current_action(), at.layer, at.function)
 }
 
 /// Returns the path of a layer: `blocks.3`, or the field of the model.
@@ -174,7 +221,7 @@ impl CallObserver for StepRecorder {
             group: self.mesh.degree_of(call.axes) as u32,
             bytes: bytes as u64,
             is_asynchronous: call.asynchronous,
-            message: call.site.message(),
+            message: recording.message(&call.site),
             round,
             site: recording.site(&call.site),
         };
@@ -201,17 +248,23 @@ impl CallObserver for StepRecorder {
 }
 
 impl AllocationObserver for StepRecorder {
-    fn allocated(&self, bytes: usize, category: Category) {
+    fn allocated(&self, number: u64, bytes: usize, category: Category) {
         let mut recording = self.lock();
         let bytes = bytes as u64;
-        recording.live[category as usize] += bytes;
-        recording.push(EventKind::Alloc { bytes, category });
+        let buffer = recording.step_buffers;
+        recording.step_buffers += 1;
+        let known = KnownBuffer { bytes, category, context: current_key(), number: buffer };
+        recording.buffers.insert((category == Category::Offloaded, number), known);
+        recording.push(EventKind::Alloc { buffer, bytes, category });
     }
 
-    fn freed(&self, bytes: usize, category: Category) {
+    fn freed(&self, number: u64, _: usize, category: Category) {
         let mut recording = self.lock();
-        let bytes = bytes as u64;
-        recording.live[category as usize] -= bytes;
-        recording.push(EventKind::Free { bytes, category });
+        let key = (category == Category::Offloaded, number);
+        // One that is older than the recorder has never been counted.
+        let Some(KnownBuffer { number: buffer, bytes, .. }) = recording.buffers.remove(&key) else {
+            return;
+        };
+        recording.push(EventKind::Free { buffer, bytes, category });
     }
 }

@@ -7,7 +7,7 @@ use crate::layout::AxisSet;
 use crate::tensor::Rank;
 
 /// Communication and FLOPs of one or more steps on this rank.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct StepUsage {
     /// Executed FLOPs, and the FLOPs of recomputation among them.
     pub flops: [u64; 2],

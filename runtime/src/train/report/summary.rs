@@ -10,6 +10,7 @@ use crate::os::print_text;
 
 use crate::train::config::{Config, continuing_flags, exporting_flags};
 use crate::train::console::{counted, counted_with_commas};
+use crate::train::explain::flops_text;
 use crate::train::plan::{Plan, describe_mesh};
 use crate::train::{Error, Result};
 
@@ -120,8 +121,8 @@ impl Summary {
     }
 }
 
-/// Formats planned and peak memory, the communication of a step, the fraction of recomputed FLOPs, the implementations
-/// of attention, and the peak FLOP/s.
+/// Formats planned and peak memory, planned and measured communication and FLOPs of a step, the fraction of recomputed
+/// FLOPs, the implementations of attention, and the peak FLOP/s.
 fn usage_tables(report: &Report, steps: usize) -> String {
     let steps = steps.max(1);
     let mut text =
@@ -134,13 +135,26 @@ fn usage_tables(report: &Report, steps: usize) -> String {
     }
     if !report.communication.is_empty() {
         let head = "communication of a step";
-        text += &format!("{head:<26}{:>10}{:>12}{:>10}\n", "bytes", "overlapped", "exposed");
+        let [planned, bytes] = ["planned", "bytes"];
+        text +=
+            &format!("{head:<26}{planned:>10}{bytes:>10}{:>12}{:>10}\n", "overlapped", "exposed");
     }
     for used in &report.communication {
         let bytes = Bytes(used.bytes as f64 / steps as f64);
         let [overlapped, exposed] = [used.overlapped, used.exposed]
             .map(|time| format!("{:.2} ms", time.as_secs_f64() * 1e3 / steps as f64));
-        text += &format!("  {:<24}{bytes:>10}{overlapped:>12}{exposed:>10}\n", used.axes);
+        let planned = used.planned.map_or("-".to_owned(), |bytes| Bytes(bytes as f64).to_string());
+        text +=
+            &format!("  {:<24}{planned:>10}{bytes:>10}{overlapped:>12}{exposed:>10}\n", used.axes);
+    }
+    if report.flops > 0.0 {
+        let planned = report.planned_flops;
+        let planned = planned.map(|flops| format!(", {} planned", flops_text(flops)));
+        text += &format!(
+            "FLOPs of a step: {} on all ranks{}\n",
+            flops_text(report.flops / steps as f64),
+            planned.unwrap_or_default()
+        );
     }
     if report.recomputed > 0.0 {
         text += &format!("{:.1} % of all FLOPs were recomputation\n", report.recomputed * 100.0);
@@ -192,10 +206,13 @@ mod tests {
             ],
             communication: vec![AxisUse {
                 axes: "dp x fsdp".into(),
+                planned: Some(1_250_000),
                 bytes: 5_000_000,
                 overlapped: Duration::from_millis(25),
                 exposed: Duration::from_micros(680),
             }],
+            flops: 6.4e12,
+            planned_flops: Some(1.5e12),
             recomputed: 0.25,
             attention: Some("cuDNN".into()),
             peak: Some(PeakFlops { flops: 67e12, is_of_data_sheet: true }),
@@ -204,8 +221,9 @@ mod tests {
 memory of the fullest rank  at least      peak
   parameters                 4.00 MB   4.00 MB
   total                      12.3 MB   13.5 MB
-communication of a step        bytes  overlapped   exposed
-  dp x fsdp                  1.25 MB     6.25 ms   0.17 ms
+communication of a step      planned     bytes  overlapped   exposed
+  dp x fsdp                  1.25 MB   1.25 MB     6.25 ms   0.17 ms
+FLOPs of a step: 1.60 T on all ranks, 1.50 T planned
 25.0 % of all FLOPs were recomputation
 attention: cuDNN
 mfu and hfu are fractions of 67.0 TFLOP/s, by the data sheet

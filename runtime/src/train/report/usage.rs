@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::backend::Category;
 use crate::comm::{Blocks, Site};
-use crate::layout::AxisSet;
+use crate::layout::{AxisId, AxisSet};
 use crate::tensor::Rank;
 
 use crate::train::Result;
@@ -22,6 +22,11 @@ pub struct Report {
     pub memory: Vec<MemoryUse>,
     /// Communication of rank 0 in all steps, by the axes of the process group.
     pub communication: Vec<AxisUse>,
+    /// FLOPs of all ranks in all steps. Attention on a CPU computes whole blocks of masked scores, which count.
+    pub flops: f64,
+    /// FLOPs of all ranks in a step by the memory plan, in which attention has only the scores that are not masked;
+    /// `None` if its dry run has left out micro-batches.
+    pub planned_flops: Option<f64>,
     /// Recomputed FLOPs, as a fraction of all FLOPs of the steps.
     pub recomputed: f64,
     /// The implementations of attention on the device of rank 0, and why they run, such as `own kernels (scores have a
@@ -36,6 +41,8 @@ pub struct Report {
 pub struct AxisUse {
     /// The axes: `fsdp`, `dp x fsdp`.
     pub axes: String,
+    /// Bytes that a step sends by the memory plan; `None` if its dry run has left out micro-batches.
+    pub planned: Option<u64>,
     /// Bytes sent.
     pub bytes: u64,
     /// Time overlapped with computation.
@@ -60,19 +67,24 @@ impl StepUsage {
     pub fn report(&self, rank: &Rank, plan: &MemoryPlan) -> Result<Report> {
         let mut flops = self.flops.map(|flops| flops as f64);
         rank.all_reduce_f64(AxisSet::ALL, &Site::new("report"), &mut flops);
+        let ranks_each = rank.degree_of(AxisSet::ALL) / rank.degree(AxisId::Pp);
+        let planned: u64 = plan.usage().iter().map(|usage| usage.flops[0]).sum();
         Ok(Report {
             memory: memory_use(rank, plan)?,
-            communication: self.communication(),
+            communication: self.communication(plan.usage().first()),
+            flops: flops[0],
+            planned_flops: (planned > 0).then_some(planned as f64 * ranks_each as f64),
             recomputed: if flops[0] > 0.0 { flops[1] / flops[0] } else { 0.0 },
             attention: rank.backend().attention_implementations(),
             peak: None,
         })
     }
 
-    fn communication(&self) -> Vec<AxisUse> {
+    fn communication(&self, planned: Option<&StepUsage>) -> Vec<AxisUse> {
         let used = self.comm.iter().filter(|(_, (bytes, _))| *bytes > 0);
         used.map(|(axes, (bytes, times))| AxisUse {
             axes: axes.to_string(),
+            planned: planned.map(|step| step.comm.get(axes).map_or(0, |(bytes, _)| *bytes)),
             bytes: *bytes,
             overlapped: times.overlapped,
             exposed: times.exposed,

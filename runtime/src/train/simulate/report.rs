@@ -143,9 +143,9 @@ fn work_of(plan: &Plan, logs: &[Arc<StepLog>], peak: f64) -> StepWork {
 
 /// Returns the FLOPs of attention in the forward pass, which count visible pairs.
 fn forward_attention(log: &StepLog) -> u64 {
-    let flops = log.events.iter().map(|event| match &event.kind {
+    let flops = log.events.iter().map(|event| match event.kind {
         EventKind::Kernel(kernel)
-            if kernel.op == KernelOp::Attention && log.context(event).pass == Pass::Forward =>
+            if kernel.op == KernelOp::Attention && log.context(&event).pass == Pass::Forward =>
         {
             kernel.flops
         }

@@ -5,9 +5,13 @@ use std::collections::HashSet;
 
 use super::{Numbers, all_schedules, named, random_order};
 use crate::schedule::{
-    Action, Compute, LOOKAHEAD, Lockstep, Message, Schedule, ScheduleKind, Work, lockstep,
-    lower_schedule, verify,
+    Action, Compute, LOOKAHEAD, Lockstep, Message, Schedule, ScheduleKind, StageCosts, Work,
+    lockstep, lower_schedule, verify,
 };
+
+fn even(schedule: &Schedule) -> StageCosts {
+    StageCosts::even(schedule.stages())
+}
 
 /// The actions of a rank, with the actions of a round together.
 fn groups(lockstep: &Lockstep, rank: usize) -> Vec<&[Action]> {
@@ -78,9 +82,24 @@ fn computations(schedule: &Schedule) -> Vec<Vec<Compute>> {
 #[test]
 fn rounds_of_named_schedules_end() {
     for schedule in all_schedules() {
-        let rounds = lockstep(&schedule).unwrap();
+        let rounds = lockstep(&schedule, &even(&schedule)).unwrap();
         assert_eq!(computations(rounds.program()), computations(&schedule));
         assert_ends(&rounds);
+    }
+}
+
+/// Whatever the stages cost.
+#[test]
+fn rounds_of_uneven_stages_end() {
+    let mut numbers = Numbers(0x2545_f491_4f6c_dd1d);
+    for schedule in all_schedules() {
+        for recomputes in [false, true] {
+            let costs: Vec<f64> =
+                (0..schedule.stages()).map(|_| numbers.below(50) as f64).collect();
+            let rounds = lockstep(&schedule, &StageCosts::new(&costs, recomputes)).unwrap();
+            assert_eq!(computations(rounds.program()), computations(&schedule));
+            assert_ends(&rounds);
+        }
     }
 }
 
@@ -90,7 +109,7 @@ fn rounds_of_any_order_end() {
     for round in 0..200 {
         let backward = [Work::Backward, Work::BackwardInput][round % 2];
         let schedule = random_order(&mut numbers, backward);
-        assert_ends(&lockstep(&schedule).unwrap());
+        assert_ends(&lockstep(&schedule, &even(&schedule)).unwrap());
     }
 }
 
@@ -100,7 +119,10 @@ fn own_messages_are_moved_into_rounds() {
     for kind in ScheduleKind::ALL {
         let schedule = named(kind, 4, 5);
         let lowered = lower_schedule(&schedule, LOOKAHEAD);
-        let (rounds, of_lowered) = (lockstep(&schedule).unwrap(), lockstep(&lowered).unwrap());
+        let (rounds, of_lowered) = (
+            lockstep(&schedule, &even(&schedule)).unwrap(),
+            lockstep(&lowered, &even(&lowered)).unwrap(),
+        );
         assert_eq!(computations(of_lowered.program()), computations(rounds.program()));
         let messages = |lockstep: &Lockstep| -> Vec<Vec<Action>> {
             let of_rank = |actions: &Vec<Action>| {
@@ -147,8 +169,9 @@ fn one_forward_one_backward_in_rounds() {
         texts(1),
         [
             "1RECV_F0",
-            "1F0",
+            // It is sent while 1F0 runs.
             "1RECV_F1",
+            "1F0",
             "1B0",
             "1SEND_B0",
             "1F1",

@@ -155,7 +155,10 @@ fn flags_reach_their_fields() {
         log_every: TimeLimit(Duration::from_secs(10)),
         trace: Some("t.json".into()),
         stage_times: Some("s.json".into()),
-        explain: true,
+        explain: Some(OutputForm::Text),
+        simulate: None,
+        tokens: None,
+        out: None,
         sample_tokens: 0,
     };
     assert_eq!(config, expected);
@@ -217,11 +220,56 @@ fn accepted_keys_are_those_of_a_folder() {
 }
 
 #[test]
+fn simulations_are_of_gpus() {
+    let config = parse("--simulate h100x8 --mesh fsdp=8 --tokens 15.6T --out json").unwrap();
+    let on = config.simulate.as_ref().unwrap();
+    assert_eq!((&*on.cluster.name, on.gpus), ("h100-dgx", 8));
+    assert_eq!((config.device, config.dtype), (DeviceChoice::Cuda, Precision::Bf16));
+    assert_eq!((config.tokens, config.out), (Some(15.6e12), Some(OutputForm::Json)));
+    assert!(config.is_dry_run() && config.writes_nothing());
+    for (line, reason) in [
+        (
+            "--simulate h100x8 --mesh dp=4",
+            "--mesh: the mesh has 4 ranks, but 8 GPUs of h100-dgx are simulated",
+        ),
+        (
+            "--simulate h100x8 --mesh dp=8 --device cpu",
+            "--simulate: simulates GPUs; leave out --device cpu",
+        ),
+        ("--simulate h100x8 --mesh dp=8 --explain", "--simulate: prints another report"),
+        ("--simulate h100x17", "nodes of 8 GPUs do not divide 17"),
+        ("--simulate h10x8", "unknown cluster `h10`; did you mean `h100`?"),
+        ("--simulate h100", "the number of GPUs is missing"),
+        ("--tokens 1T", "--tokens: needs --simulate CLUSTERxN"),
+        ("--simulate h100x8 --mesh dp=8 --tokens 0", "a number of tokens such as 300B or 15.6T"),
+        ("--simulate h100x8 --mesh dp=8 --tokens 3X", "a number of tokens such as 300B or 15.6T"),
+    ] {
+        let text = parse(line).unwrap_err().to_string();
+        assert!(text.contains(reason), "no `{reason}` in {text}");
+    }
+}
+
+/// In a graph, messages would wait for the gradient reductions before them.
+#[test]
+fn pipelines_that_reduce_gradients_are_eager() {
+    for (mesh, graphs) in [
+        ("dp=2", true),
+        ("pp=2", true),
+        ("pp=2,tp=2", true),
+        ("pp=2,dp=2", false),
+        ("pp=2,cp=2", false),
+    ] {
+        let config = parse(&format!("--device cuda --mesh {mesh}")).unwrap();
+        assert_eq!(config.graphs, graphs, "{mesh}");
+    }
+}
+
+#[test]
 fn all_contract_flags_are_known() {
     let contract = "mesh device dtype zero recompute schedule virtual-stages stages micro-batches cp init-from data \
         tokenizer optimizer momentum ema reduce-dtype memory-limit order documents pack mask-borders batch seq steps \
         seed lr lr-schedule warmup min-lr betas eps weight-decay clip save save-every keep max-failed-saves resume \
-        stop-after export-hf metrics tensorboard trace explain config balance z-loss";
+        stop-after export-hf metrics tensorboard trace explain config balance z-loss simulate tokens out architecture";
     for name in contract.split_whitespace() {
         assert!(Flag::find(name).is_some(), "--{name} is not known");
     }

@@ -1,12 +1,13 @@
 //! Dry runs of training steps, and of the export and the continuation after them: everything is allocated as in the
 //! run, but takes no memory, and nothing is computed.
 
+use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::backend::{Backend, Category, DType, DryRunBackend};
+use crate::backend::{Backend, Category, DType, DryRunBackend, Kernel, KernelObserver};
 use crate::comm::{FailureCause, LaunchError, LaunchOptions, launch_rank};
 use crate::data::{Batch, MicroBatch};
 use crate::layout::{AxisId, AxisSet};
@@ -20,8 +21,10 @@ use crate::train::evaluation::evaluate_batch;
 use crate::train::micro_batch::{StepInput, data_rows};
 use crate::train::plan::pipeline::{PipelinePlan, build_model};
 use crate::train::record::StepRecorder;
+use crate::train::report::{StepUsage, UsageStart};
 use crate::train::step::{RankState, StepFailure, train_step};
 use crate::train::{Error, LanguageModel, Result};
+use meshwright_backend::__internal::ObservedBackend;
 use meshwright_sim::StepLog;
 use meshwright_store::__internal::saved_elements;
 
@@ -65,6 +68,8 @@ pub struct DryRunFindings {
     pub groups: Option<BTreeSet<AxisSet>>,
     /// The log of a step, if the run [records](DryRun::records) it.
     pub log: Option<Arc<StepLog>>,
+    /// FLOPs and communication of a step; `None` if the dry run has left out micro-batches.
+    pub usage: Option<StepUsage>,
 }
 
 /// The run whose steps are dry-run.
@@ -116,6 +121,7 @@ impl DryRun<'_> {
                     uses_documents,
                     groups,
                     log: None,
+                    usage: None,
                 }))
             }
             cause => {
@@ -159,14 +165,16 @@ impl DryRun<'_> {
         let (options, rank) = (LaunchOptions::default(), mesh.rank_of(&last));
         launch_rank(&options, &mesh, rank, Error::exit_code, |comms| {
             let is_cpu = self.config.device == DeviceChoice::Cpu;
-            let backend: Box<dyn Backend> = Box::new(match is_cpu {
-                true => DryRunBackend::cpu(),
-                false => DryRunBackend::on_device(),
-            });
+            let backend: Box<dyn Backend> =
+                Box::new(if is_cpu { DryRunBackend::cpu() } else { DryRunBackend::on_device() });
             let comms = comms.over_nothing(!is_cpu);
             let rank = match recorder {
                 Some(recorder) => recorder.observe(comms, backend, settings),
-                None => Rank::with_settings(comms, backend, settings),
+                None => {
+                    // It counts FLOPs.
+                    let backend = Box::new(ObservedBackend::new(backend, Arc::new(Unobserved)));
+                    Rank::with_settings(comms, backend, settings)
+                }
             };
             body(&rank)
         })
@@ -186,9 +194,15 @@ impl DryRun<'_> {
         let [copied, copied_by_all] = self.copied_elements(rank, &state);
         let copy = rank.allocator().alloc(DType::F32, copied, Category::Offloaded);
         let most_micro_batches = if recorder.is_some() { usize::MAX } else { MICRO_BATCHES };
-        let begin_step = || recorder.into_iter().for_each(StepRecorder::begin_step);
+        let start = RefCell::new(UsageStart::new(rank));
+        let begin_step = || {
+            recorder.into_iter().for_each(StepRecorder::begin_step);
+            start.replace(UsageStart::new(rank));
+        };
         self.run_steps(rank, &mut state, most_micro_batches, begin_step)?;
         let log = recorder.map(|recorder| Arc::new(recorder.end_step()));
+        let is_whole = state.pipeline.is_some() || self.config.micro_batches <= most_micro_batches;
+        let usage = is_whole.then(|| start.borrow().end(rank));
         drop(copy);
         let steps = peaks_of(rank);
         let uses_documents = rank.has_used_documents();
@@ -213,6 +227,7 @@ impl DryRun<'_> {
             uses_documents,
             groups,
             log,
+            usage,
         };
         Ok(findings)
     }
@@ -314,6 +329,13 @@ impl DryRun<'_> {
         };
         run([config.batch, config.seq], &micro_batches)
     }
+}
+
+/// No observer.
+struct Unobserved;
+
+impl KernelObserver for Unobserved {
+    fn kernel_launched(&self, _: &Kernel) {}
 }
 
 /// Returns a batch of rows of token 0; of two documents each, if rows have documents.

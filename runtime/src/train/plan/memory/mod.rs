@@ -18,6 +18,7 @@ use crate::tensor::{Settings, ZeroStage};
 
 use crate::train::config::{Config, DeviceChoice, memory_advice};
 use crate::train::console::counted;
+use crate::train::report::StepUsage;
 use crate::train::{Error, LanguageModel, Outline, Result};
 
 use meshwright_sim::StepLog;
@@ -50,6 +51,8 @@ pub struct MemoryPlan {
     groups: Option<BTreeSet<AxisSet>>,
     /// The logs of a step at each position along `pp`, if the dry runs record them.
     logs: Vec<Arc<StepLog>>,
+    /// FLOPs and communication of a step at each position along `pp`, if the dry runs have all its micro-batches.
+    usage: Vec<StepUsage>,
 }
 
 /// Peaks on the ranks at one position along `pp`.
@@ -95,6 +98,7 @@ impl MemoryPlan {
             keeps_last_units: true,
             groups: None,
             logs: Vec::new(),
+            usage: Vec::new(),
         }
     }
 
@@ -152,6 +156,7 @@ impl MemoryPlan {
             keeps_last_units: self.keeps_last_units,
             groups: Some(groups_of_reports(config)),
             logs: Vec::new(),
+            usage: Vec::new(),
         };
         let mut uses_documents = false;
         for position in 0..positions {
@@ -161,6 +166,7 @@ impl MemoryPlan {
             let uses = found.uses_documents;
             plan.groups = plan.groups.zip(found.groups).map(|(all, own)| &all | &own);
             plan.logs.extend(found.log);
+            plan.usage.extend(found.usage);
             plan.without_sample = plan.without_sample.max(without_sample.total);
             plan.all_ranks += peaks.total * ranks_each - without_copy;
             plan.largest.join(&peaks);
@@ -192,6 +198,11 @@ impl MemoryPlan {
     /// The logs of a step at each position along `pp`, if the dry runs record them.
     pub fn logs(&self) -> &[Arc<StepLog>] {
         &self.logs
+    }
+
+    /// FLOPs and communication of a step at each position along `pp`; none if the dry runs have left out micro-batches.
+    pub fn usage(&self) -> &[StepUsage] {
+        &self.usage
     }
 
     /// Returns the peak of one category.
