@@ -14,6 +14,7 @@ mod forged;
 mod meshes;
 mod outputs;
 mod pipelines;
+mod plan;
 mod preflight;
 mod refusals;
 mod reports;

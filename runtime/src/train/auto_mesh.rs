@@ -116,7 +116,7 @@ fn meshes_of(ranks: usize) -> Vec<MeshShape> {
 }
 
 /// Returns the divisors of `number` in ascending order.
-fn divisors(number: usize) -> impl Iterator<Item = usize> {
+pub fn divisors(number: usize) -> impl Iterator<Item = usize> {
     let small: Vec<usize> = (1..=number.isqrt()).filter(|x| number.is_multiple_of(*x)).collect();
     let large: Vec<usize> =
         small.iter().rev().map(|x| number / x).filter(|x| *x > number.isqrt()).collect();

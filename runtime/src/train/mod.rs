@@ -14,6 +14,7 @@ mod micro_batch;
 mod own_loop;
 mod pipeline_step;
 mod plan;
+mod planner;
 mod preflight;
 mod record;
 mod report;

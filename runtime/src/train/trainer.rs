@@ -14,7 +14,7 @@ use meshwright_sim::StepLog;
 use meshwright_sim::cluster::SizedCluster;
 
 use super::auto_mesh::{ChosenMesh, choose_mesh, memory_for_choice, note_on_memory};
-use super::config::{Config, MeshSetting, ModelSource, OutputForm, RunSettings};
+use super::config::{Config, ConfigError, MeshSetting, ModelSource, OutputForm, RunSettings};
 use super::console::print_line;
 use super::explain::{Explanation, json_of, text_of};
 use super::hub::fetch_models;
@@ -23,6 +23,7 @@ use super::plan::{
     OpenedModel, Plan, PreparedOutputs, check_auto_ranks, open_resumed, take_saved_settings,
     with_vocab_of_data,
 };
+use super::planner::plan_run;
 use super::preflight::compare_with_one_rank;
 use super::record::record_run;
 use super::report::output_lines;
@@ -136,13 +137,22 @@ impl<M: LanguageModel> Trainer<M> {
     /// override. A mesh is chosen if they leave it open: `--mesh auto=8`.
     ///
     /// # Errors
-    /// As [`new`](Self::new), and the reasons against each mesh if none fits.
+    /// As [`new`](Self::new), and the reasons against each mesh if none fits. A `--plan` is no run: its report is a
+    /// [`ConfigError::Asked`].
     pub fn with_settings(settings: RunSettings) -> Result<Trainer<M>> {
-        let (mut settings, resumed) = take_saved_settings::<M::Config>(settings)?;
+        let (mut settings, resumed) = match settings.plan {
+            // Which refuses --resume.
+            Some(_) => (settings, None),
+            None => take_saved_settings::<M::Config>(settings)?,
+        };
         let accepted = settings.accept_keys.clone().unwrap_or_default();
         let paths = (settings.init_from.as_mut(), settings.tokenizer.as_mut());
         fetch_models::<M::Config>(paths.0, paths.1, &accepted)?;
         let settings = with_vocab_of_data(settings)?;
+        if let Some(on) = &settings.plan {
+            let report = plan_run::<M>(&settings, on)?;
+            return Err(Error::Config(ConfigError::Asked(report)));
+        }
         let mut settings = settings.for_simulation();
         if let (Some(SizedCluster { gpus, .. }), None) = (&settings.simulate, &settings.mesh) {
             settings.mesh = Some(MeshSetting::Auto(Some(*gpus)));

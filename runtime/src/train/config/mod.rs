@@ -16,6 +16,7 @@ use crate::tensor::Settings;
 mod continue_flags;
 mod error;
 mod file;
+mod fixed_degrees;
 mod flags;
 mod given;
 mod given_value;
@@ -40,6 +41,7 @@ mod time_limit;
 
 pub(super) use continue_flags::{continuing_flags, exporting_flags};
 pub use error::{ConfigError, Problem, SettingSource};
+pub use fixed_degrees::FixedDegrees;
 pub use flags::{Change, Flag, FlagKind, Kept};
 pub(super) use kept_flags::{MODEL_FILES, flags_of, is_same, kept_flags};
 pub use lr_schedule::{Decay, LrSchedule};

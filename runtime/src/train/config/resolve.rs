@@ -108,6 +108,26 @@ impl RunSettings {
         self
     }
 
+    /// Returns the settings without those of a pipeline.
+    pub(in crate::train) fn without_pipeline(mut self) -> RunSettings {
+        for name in ["schedule", "virtual-stages"] {
+            self.given.remove(name);
+        }
+        (self.schedule, self.virtual_stages) = (None, None);
+        self
+    }
+
+    /// Returns the settings without those that a search could choose, and their flags.
+    pub(in crate::train) fn free_for_plan(&self) -> (RunSettings, Vec<String>) {
+        let mut free = self.clone();
+        let chosen = ["fix", "zero", "micro-batches", "schedule", "virtual-stages", "recompute"];
+        let names = chosen.into_iter().filter(|name| free.given.remove(*name).is_some());
+        let names = names.map(|name| format!("--{name}")).collect();
+        (free.fix, free.zero, free.schedule, free.virtual_stages, free.recompute) =
+            Default::default();
+        (free, names)
+    }
+
     /// Returns true if the sizes of the model come from the `config.json` of `--init-from` or `--architecture`.
     pub(in crate::train) fn has_model_file(&self) -> bool {
         self.init_from.is_some() || self.architecture.is_some()

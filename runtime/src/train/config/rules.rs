@@ -24,6 +24,7 @@ pub const RULES: &[Rule] = &[
     the_mesh_is_chosen,
     preflights_write_nothing,
     others_are_given,
+    a_plan_is_alone,
     a_simulation_is_of_gpus,
     validation_data_is_given_once,
     mesh_order_has_the_axes,
@@ -110,7 +111,9 @@ fn others_are_given(settings: &RunSettings, problems: &mut Problems) {
     let message = "needs validation data: --eval-data FILE, or --eval-fraction X of --data";
     need(validates, "eval-data", "eval-every eval-steps early-stop keep-best", message);
     let simulates = settings.simulate.is_some();
-    need(simulates, "simulate", "tokens out", "needs --simulate CLUSTERxN");
+    need(simulates, "simulate", "out", "needs --simulate CLUSTERxN");
+    let is_predicted = simulates || settings.plan.is_some();
+    need(is_predicted, "simulate", "tokens", "needs --simulate CLUSTERxN or --plan CLUSTERxN");
     let exports = settings.is_given("export-hf");
     need(exports, "export-hf", "export-dtype export-shard-size", "needs --export-hf DIR");
     let message = "needs --save-every N: a run waits for the checkpoint after its last step";
@@ -136,6 +139,57 @@ fn a_simulation_is_of_gpus(settings: &RunSettings, problems: &mut Problems) {
             cluster.name
         );
         problems.add(&["mesh", "simulate"], message);
+    }
+}
+
+/// A search chooses the mesh, begins a new run, and prints one report.
+fn a_plan_is_alone(settings: &RunSettings, problems: &mut Problems) {
+    let Some(SizedCluster { cluster, gpus }) = &settings.plan else {
+        for name in ["top", "fix"].into_iter().filter(|name| settings.is_on(name)) {
+            problems.add(&[name, "plan"], "needs --plan CLUSTERxN");
+        }
+        return;
+    };
+    for (name, message) in [
+        ("mesh", "--plan chooses the mesh; leave it out, or keep some degrees by --fix tp=8"),
+        ("simulate", "simulates one mesh, and --plan compares many; leave one of them out"),
+        ("explain", "explains one mesh, and --plan compares many; leave one of them out"),
+        ("resume", "--plan plans new runs; leave one of them out"),
+        ("stage-times", "--plan runs nothing; leave one of them out"),
+        ("stages", "--plan cuts the model for several numbers of stages; leave it out"),
+    ] {
+        if settings.is_given(name) {
+            problems.add(&[name, "plan"], message);
+        }
+    }
+    if settings.is_given("device") && settings.device == DeviceChoice::Cpu {
+        problems.add(&["device", "plan"], "--plan plans runs on GPUs; leave out --device cpu");
+    }
+    if let ScheduleSource::File(_) = settings.schedule() {
+        let message = "--plan compares schedules with a name; name one, or leave it out";
+        problems.add(&["schedule", "plan"], message);
+    }
+    let Some(fixed) = &settings.fix else { return };
+    let node = cluster.node();
+    let ranks = fixed.ranks();
+    let tp = fixed.degree(AxisId::Tp).unwrap_or(1);
+    if tp > 1 && !node.is_multiple_of(tp) {
+        let message = format!(
+            "tp={tp} does not divide a node of {node} GPUs of {}; use a divisor, since collectives over tp are in every \
+             layer",
+            cluster.name
+        );
+        problems.add(&["fix", "plan"], message);
+    } else if !gpus.is_multiple_of(ranks) {
+        let message = format!(
+            "{} do not divide {}; use other degrees, or another number of GPUs",
+            counted(ranks, "fixed rank"),
+            counted(*gpus, "GPU")
+        );
+        problems.add(&["fix", "plan"], message);
+    } else if ranks != *gpus && AxisId::ALL.into_iter().all(|axis| fixed.degree(axis).is_some()) {
+        let message = format!("the degrees of all axes are {ranks}, and not {gpus} GPUs");
+        problems.add(&["fix", "plan"], message);
     }
 }
 

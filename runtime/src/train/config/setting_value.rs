@@ -15,6 +15,7 @@ use crate::pipeline::StageCut;
 use crate::tensor::{Checks, ZeroStage};
 use meshwright_sim::cluster::{Catalog, SizedCluster};
 
+use super::fixed_degrees::FixedDegrees;
 use super::flags::{Flag, FlagKind};
 use super::{Decay, DeviceChoice, Precision, ScheduleSource, TimeLimit};
 
@@ -207,6 +208,7 @@ setting_types! {
         };
         number(text).or_else(|| scales.into_iter().find_map(scaled)).filter(|tokens| *tokens >= 1.0)
     });
+    FixedDegrees: FixedDegrees, Text, parsed;
     OptimizerName: String, Choice(&["adamw", "sgd", "muon"]), |text| Ok(text.to_owned());
     MeshSetting: MeshSetting, Text, parsed;
     AxisOrder: AxisOrder, Text, parsed;

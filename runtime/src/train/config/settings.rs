@@ -14,6 +14,7 @@ use crate::pipeline::StageCut;
 use crate::tensor::{Checks, ZeroStage};
 use meshwright_sim::cluster::SizedCluster;
 
+use super::fixed_degrees::FixedDegrees;
 use super::flags::{Change, Flag};
 use super::given_value::GivenMap;
 use super::other_names::OtherName;
@@ -250,6 +251,14 @@ settings! {
         "Simulate a step on N GPUs of a cluster, such as h100x64 or my.tomlx64, print its time, utilization and memory, \
          and exit; `meshwright clusters` lists the clusters [default of --mesh: auto=N]"
         simulate: Option<SizedCluster>, "CLUSTERxN" => #[serde(skip)] simulate;
+        "Search the mesh, the pipeline schedule, the micro-batches, the ZeRO stage and the recomputation of the fastest \
+         run on N GPUs of a cluster, print the flags to type, the simulated step and the reasons, and exit; settings \
+         that are given are kept"
+        plan: Option<SizedCluster>, "CLUSTERxN";
+        "Plans that --plan prints"
+        top: Size = "5", "N";
+        "Ranks along some axes that --plan keeps, such as tp=8,cp=1"
+        fix: Option<FixedDegrees>, "AXIS=N,..";
         "Tokens of a whole run, such as 15.6T, whose days and GPU-hours --simulate prints"
         tokens: Option<TokenCount>, "COUNT" => #[serde(skip)] tokens;
         "Form of what --simulate prints: text, json [default: text]"

@@ -38,15 +38,15 @@ use super::console::print_line;
 use super::machine::Machine;
 use super::{Error, Family, LanguageModel, Outline, Result};
 
-use checks::{check_batch, check_context, check_threads};
+use checks::{check_batch, check_threads};
 use memory::DryRun;
-use model_plan::{ModelPlan, hf_tensors};
+use model_plan::hf_tensors;
 
-pub use checks::{check_auto_ranks, check_documents_are_used};
+pub use checks::{check_auto_ranks, check_context, check_documents_are_used};
 pub use dataset::with_vocab_of_data;
 pub use description::describe_mesh;
 pub use memory::MemoryPlan;
-pub use model_plan::ModelFlops;
+pub use model_plan::{ModelFlops, ModelPlan};
 pub use opened_model::OpenedModel;
 pub use outputs::PreparedOutputs;
 pub use pipeline::{PipelinePlan, build_model};

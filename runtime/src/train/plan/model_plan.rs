@@ -49,8 +49,21 @@ impl ModelPlan {
         weights: Option<&HfFolder>,
         available: Option<f64>,
     ) -> Result<ModelPlan> {
-        let outline = family.outline();
-        let mut sizes = M::sizes(family);
+        let sizes = M::sizes(family);
+        ModelPlan::of_sizes::<M>(config, family.outline(), sizes, weights, available)
+    }
+
+    /// Declares a model of other sizes than its configuration, such as fewer layers.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn of_sizes<M: LanguageModel>(
+        config: &Config,
+        outline: Outline,
+        mut sizes: Sizes,
+        weights: Option<&HfFolder>,
+        available: Option<f64>,
+    ) -> Result<ModelPlan> {
         sizes.recompute = config.recompute.or(sizes.recompute);
         sizes.context = config.context.or(sizes.context);
         check_length(config, &outline, sizes.get::<M::Seq>())?;

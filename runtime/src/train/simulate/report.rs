@@ -17,7 +17,7 @@ use meshwright_sim::{
 };
 
 /// A simulated run: a step on all GPUs of a described cluster, and what follows for the whole run.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Default, Serialize)]
 #[non_exhaustive]
 pub struct SimulatedRun {
     /// Name of the cluster.

@@ -1,0 +1,67 @@
+//! The search of a mesh and its settings on a described cluster: `--plan`.
+//!
+//! 1. [`space`]: every mesh, ZeRO stage and schedule that the settings accept, and whose state fits.
+//! 2. [`estimate`]: a step time and a memory for each candidate, composed of small dry runs ([`cell`]), the simulation
+//!    of its schedule ([`bubbles`]) and the collectives over the ranks that share tokens ([`communication`]).
+//! 3. [`search`]: the candidates with the best estimates are dry-run in full and simulated; only these numbers are
+//!    printed.
+//! 4. [`ranking`], and the [`report`] with its [`rules`] of thumb; if nothing fits, what would ([`nothing_fits`]).
+
+mod bubbles;
+mod candidate;
+mod cell;
+mod cells;
+mod communication;
+mod estimate;
+mod left_out;
+mod nothing_fits;
+mod parallel;
+mod ranking;
+mod report;
+mod rules;
+mod search;
+mod simulations;
+mod space;
+#[cfg(test)]
+mod tests;
+
+use crate::train::config::{ConfigError, RunSettings};
+use crate::train::console::counted;
+use crate::train::{Error, LanguageModel, Result};
+use meshwright_sim::cluster::SizedCluster;
+
+use nothing_fits::explain_misfit;
+use report::report;
+use search::{Effort, Found, search};
+
+/// Searches the best plans on all GPUs of `on`, and returns the report of `--plan`.
+///
+/// # Errors
+/// Settings that are wrong on every mesh, and a model that does not fit on any.
+pub fn plan_run<M: LanguageModel>(settings: &RunSettings, on: &SizedCluster) -> Result<String> {
+    let found = search::<M>(settings, on, Effort::to_rank(settings.top))?;
+    match &found.smallest {
+        _ if !found.plans.is_empty() => Ok(report(settings, on, &found)),
+        Some(smallest) => Err(explain_misfit::<M>(settings, on, smallest)),
+        None => Err(explain_refusal(settings, on, found)),
+    }
+}
+
+/// Explains why no mesh is accepted.
+fn explain_refusal(settings: &RunSettings, on: &SizedCluster, found: Found) -> Error {
+    let left_out = found.left_out;
+    match (left_out.common, left_out.first, left_out.parts) {
+        (Some(problems), ..) if !problems.is_empty() => {
+            Error::Config(ConfigError::Invalid(problems))
+        }
+        (_, Some(reason), _) => Error::Input(reason),
+        (.., parts) => Error::Input(format!(
+            "--batch {} does not divide into the parts of any mesh of {} of `{}` that is compared; use a multiple of \
+             {}, or fix other degrees",
+            settings.batch,
+            counted(on.gpus, "GPU"),
+            on.cluster.name,
+            parts.unwrap_or(1)
+        )),
+    }
+}
