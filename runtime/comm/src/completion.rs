@@ -90,28 +90,6 @@ impl Completion {
         }
     }
 
-    /// Returns the outcome if it is known.
-    pub(super) fn try_into_outcome(self) -> Result<Outcome, Completion> {
-        let Completion { state, at_wait } = self;
-        let outcome = match state {
-            CompletionState::Known(outcome) => outcome,
-            CompletionState::Promised(promised) => {
-                let outcome = promised.outcome.lock().take();
-                match outcome {
-                    Some(outcome) => outcome,
-                    None => {
-                        let state = CompletionState::Promised(promised);
-                        return Err(Completion { state, at_wait });
-                    }
-                }
-            }
-        };
-        if let Some(at_wait) = at_wait {
-            at_wait();
-        }
-        Ok(outcome)
-    }
-
     /// Waits for the outcome.
     pub(super) fn wait(self) -> Outcome {
         if let Some(at_wait) = self.at_wait {

@@ -70,13 +70,15 @@ impl<T: PendingResult> PendingCall<T> {
     pub fn wait(self) -> Result<T, CommError> {
         let PendingCall { completion, member, site, .. } = self;
         let accounting = &member.accounting;
-        let outcome = completion.try_into_outcome().unwrap_or_else(|completion| {
+        let outcome = if completion.has_outcome() {
+            completion.wait()
+        } else {
             let _inside = accounting.enter("wait:", &site);
             let start = Instant::now();
             let outcome = completion.wait();
             accounting.add_blocked_since(start);
             outcome
-        });
+        };
         claim(&member, &site, outcome)
     }
 
