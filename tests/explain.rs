@@ -80,7 +80,8 @@ fn sum_of(numbers: &Value) -> u64 {
     numbers.as_object().unwrap().values().map(|number| number.as_u64().unwrap()).sum()
 }
 
-/// The largest peak of all positions is that of the memory plan, in each category and in total.
+/// The largest peak of all positions is that of the memory plan, in each category and in total. Only the workspace of
+/// the initialization, which is part of the plan, may be larger than that of a step.
 #[track_caller]
 fn check_peaks<M: LanguageModel>(flags: &str) {
     let document = document::<M>(flags);
@@ -99,6 +100,8 @@ fn check_peaks<M: LanguageModel>(flags: &str) {
     }
     let plan = &document["memory_plan"];
     assert_eq!(plan["total"], largest.remove("total").unwrap(), "{flags}");
+    let workspace = plan["categories"]["workspace"].as_u64().unwrap();
+    assert!(largest.insert("workspace".to_owned(), workspace) <= Some(workspace), "{flags}");
     assert_eq!(plan["categories"], serde_json::json!(largest), "{flags}");
 }
 
@@ -106,9 +109,9 @@ fn check_peaks<M: LanguageModel>(flags: &str) {
 fn peaks_of_logs_are_those_of_the_plan() {
     for device in ["cpu", "cuda --dtype bf16"] {
         for mesh in
-            ["1", "tp=2", "fsdp=2 --zero 3", "dp=2,fsdp=2 --zero 2", "cp=2", "pp=2 --zero 1"]
+            ["1", "tp=2", "fsdp=2 --zero 3", "dp=2 --zero 0", "cp=2", "pp=2,fsdp=2 --zero 1"]
         {
-            for flags in ["", "--micro-batches 4", "--micro-batches 2 --recompute full"] {
+            for flags in ["", "--micro-batches 2", "--micro-batches 2 --recompute full"] {
                 check_peaks::<Llama>(&format!("--mesh {mesh} {flags} --device {device}"));
             }
         }
@@ -129,7 +132,7 @@ fn flops_of_a_step_are_those_of_closed_forms() {
         let flags = format!("--mesh {mesh} --micro-batches 2 --explain");
         let logs = Trainer::<Llama>::new(config(&flags)).unwrap().step_logs().unwrap();
         let kernels =
-            logs.iter().flat_map(|log| &log.events).filter_map(|event| match event.kind {
+            logs.iter().flat_map(|log| log.events.iter()).filter_map(|event| match event.kind {
                 EventKind::Kernel(kernel) => Some(kernel),
                 _ => None,
             });

@@ -14,6 +14,7 @@ mod budget;
 mod counting;
 mod explain;
 mod memory;
+mod own_gpu_steps;
 mod trace;
 
 // Reproducibility, resumption and failures.

@@ -10,11 +10,7 @@ use super::in_use::InUse;
 use super::sync::{DeadlockDetector, Monitor};
 
 /// Outcome of a call that was issued to an engine: the destination buffer of an asynchronous call, or an error.
-pub struct Completion {
-    state: CompletionState,
-    /// Called when the rank takes the outcome.
-    at_wait: Option<Box<dyn FnOnce() + Send + Sync>>,
-}
+pub struct Completion(CompletionState);
 
 /// The destination buffer of a call, or an error.
 pub(super) type Outcome = Result<InUse<Option<Buffer>>, CommError>;
@@ -24,6 +20,13 @@ enum CompletionState {
     Known(Outcome),
     /// Reported later by the [`Promise`].
     Promised(Promised),
+    /// Another state, with a function to call when the rank waits for it.
+    Observed(Box<Observed>),
+}
+
+struct Observed {
+    state: CompletionState,
+    at_wait: Box<dyn FnOnce() + Send + Sync>,
 }
 
 /// The receiving end of a [`Promise`].
@@ -46,9 +49,10 @@ impl Completion {
         CompletionState::Known(outcome.map(InUse::idle)).into()
     }
 
-    /// Calls `at_wait` when the rank takes the outcome.
+    /// Calls `at_wait` when the rank waits for the outcome.
     pub(super) fn and_at_wait(self, at_wait: impl FnOnce() + Send + Sync + 'static) -> Completion {
-        Completion { at_wait: Some(Box::new(at_wait)), ..self }
+        let observed = Observed { state: self.0, at_wait: Box::new(at_wait) };
+        CompletionState::Observed(Box::new(observed)).into()
     }
 
     /// A call that `device` has completed at `event`. Both operands are in use until then.
@@ -65,11 +69,11 @@ impl Completion {
     /// Keeps the scratch memory of the call as long as the operands are in use.
     #[cfg(feature = "cuda")]
     pub(super) fn with_scratch(self, scratch: Option<Arc<Buffer>>) -> Completion {
-        match self.state {
+        match self.0 {
             CompletionState::Known(Ok(dst)) => {
-                Completion { state: CompletionState::Known(Ok(dst.holding(scratch))), ..self }
+                CompletionState::Known(Ok(dst.holding(scratch))).into()
             }
-            state => Completion { state, ..self },
+            state => state.into(),
         }
     }
 
@@ -84,27 +88,40 @@ impl Completion {
 impl Completion {
     /// Returns true if the outcome is known.
     pub(super) fn has_outcome(&self) -> bool {
-        match &self.state {
-            CompletionState::Known(_) => true,
-            CompletionState::Promised(promised) => promised.outcome.lock().is_some(),
-        }
+        self.0.has_outcome()
     }
 
     /// Waits for the outcome.
     pub(super) fn wait(self) -> Outcome {
-        if let Some(at_wait) = self.at_wait {
-            at_wait();
+        self.0.wait()
+    }
+}
+
+impl CompletionState {
+    fn has_outcome(&self) -> bool {
+        match self {
+            CompletionState::Known(_) => true,
+            CompletionState::Promised(promised) => promised.outcome.lock().is_some(),
+            CompletionState::Observed(observed) => observed.state.has_outcome(),
         }
-        match self.state {
+    }
+
+    fn wait(self) -> Outcome {
+        match self {
             CompletionState::Known(outcome) => outcome,
             CompletionState::Promised(promised) => promised.wait(),
+            CompletionState::Observed(observed) => {
+                let Observed { state, at_wait } = *observed;
+                at_wait();
+                state.wait()
+            }
         }
     }
 }
 
 impl From<CompletionState> for Completion {
     fn from(state: CompletionState) -> Completion {
-        Completion { state, at_wait: None }
+        Completion(state)
     }
 }
 

@@ -1,0 +1,104 @@
+//! Communication of other software.
+
+use std::collections::HashSet;
+
+use meshwright::backend::{DType, Kernel, KernelOp};
+use meshwright::mesh::{AxisId, AxisSet};
+use meshwright::sim::cluster::Gpu;
+use meshwright::sim::{CallKind, CommCall, Event, EventKind, Pass, StepLog};
+
+use super::kernels::scale_bytes;
+use super::replace;
+
+const TP: AxisSet = AxisSet::of(AxisId::Tp);
+
+/// Sums partial results by all-reduces, and computes norms and residuals of the whole stream on each rank: tensor
+/// parallelism without sequence parallelism.
+pub fn reduce_whole_stream(log: &mut StepLog, tp: usize) {
+    let mut left_out = HashSet::new();
+    replace(log, |_, event, kinds| match event.kind {
+        EventKind::Call(call) if call.axes == TP && call.op == CallKind::AllGather => {
+            left_out.insert(call.number);
+        }
+        EventKind::Await { number, of_previous_step: false } if left_out.contains(&number) => {}
+        EventKind::Call(call) if call.axes == TP && call.op == CallKind::ReduceScatter => {
+            let (op, bytes) = (CallKind::AllReduce, 2 * call.bytes);
+            kinds.push(EventKind::Call(CommCall { op, bytes, ..call }));
+        }
+        kind => kinds.push(kind),
+    });
+    scale_bytes(log, |_, kernel| {
+        let is_norm = matches!(
+            kernel.op,
+            KernelOp::LayerNorm
+                | KernelOp::LayerNormBackward
+                | KernelOp::RmsNorm
+                | KernelOp::RmsNormBackward
+        );
+        if is_norm { tp as f64 } else { 1.0 }
+    });
+}
+
+/// Takes the hidden fraction from tensor-parallel collectives, which overlap with parts of matmuls.
+pub fn hide_tensor_parallel(log: &mut StepLog, hidden: f64) {
+    replace(log, |_, event, kinds| {
+        kinds.push(match event.kind {
+            EventKind::Call(call) if call.axes == TP && call.op != CallKind::AllReduce => {
+                let bytes = (call.bytes as f64 * (1.0 - hidden)) as u64;
+                EventKind::Call(CommCall { bytes, ..call })
+            }
+            kind => kind,
+        });
+    });
+}
+
+/// Makes both sides of a message between pipeline stages compute nothing while it is sent.
+pub fn block_for_messages(log: &mut StepLog, gpu: &Gpu, bandwidth: f64) {
+    replace(log, |_, event, kinds| {
+        kinds.push(event.kind);
+        if let EventKind::Call(call) = event.kind
+            && call.op == CallKind::Send
+            && call.message.is_some()
+        {
+            // A copy from the host that takes as long as the message.
+            let written = (call.bytes as f64 / bandwidth * gpu.host_bandwidth.value) as u64;
+            let (op, dims, dtype) = (KernelOp::Upload, [0; 4], DType::Bf16);
+            kinds.push(EventKind::Kernel(Kernel { op, dims, dtype, flops: 0, read: 0, written }));
+        }
+    });
+}
+
+/// Makes all collectives of data parallelism block, and moves those of backward passes after the last of them and its
+/// messages.
+pub fn expose_data_parallel(log: &mut StepLog) {
+    let mut blocking = HashSet::new();
+    let (mut events, mut moved): (Vec<Event>, Vec<Event>) = Default::default();
+    let mut end_of_backward = 0;
+    for event in std::mem::take(&mut log.events).iter() {
+        let is_backward = log.contexts[event.context.0 as usize].pass == Pass::Backward;
+        match event.kind {
+            EventKind::Call(call) if call.is_asynchronous && is_of_data(call.axes) => {
+                blocking.insert(call.number);
+                let kind = EventKind::Call(CommCall { is_asynchronous: false, ..call });
+                let list = if is_backward { &mut moved } else { &mut events };
+                list.push(Event { kind, ..event });
+            }
+            EventKind::Await { number, of_previous_step: false } if blocking.contains(&number) => {}
+            kind => {
+                events.push(event);
+                let is_message = matches!(kind, EventKind::Call(CommCall { message: Some(_), .. }));
+                if is_backward || is_message {
+                    end_of_backward = events.len();
+                }
+            }
+        }
+    }
+    events.splice(end_of_backward..end_of_backward, moved);
+    log.events = events.into_iter().collect();
+}
+
+/// Returns true for groups of ranks with different data.
+fn is_of_data(axes: AxisSet) -> bool {
+    let has = |axis| axes.contains(axis);
+    (has(AxisId::Dp) || has(AxisId::Fsdp)) && !has(AxisId::Tp) && !has(AxisId::Pp)
+}

@@ -1,0 +1,114 @@
+//! Predictions of published runs.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use meshwright::sim::cluster::{Catalog, Cluster};
+use meshwright::sim::{EventKind, SimOptions, SoftwareFactors, StepLog, simulate};
+
+use crate::edit::Edit;
+use crate::machine::cluster_of;
+use crate::profile::Profile;
+use crate::program::{LoggedStep, Program};
+use crate::row::{Recompute, Run};
+use crate::software::Software;
+
+/// A predicted step.
+#[derive(Clone, Copy)]
+pub struct Prediction {
+    pub seconds: f64,
+    /// Bytes at the peak of the rank that needs most.
+    pub memory: f64,
+}
+
+/// Profiles of software, descriptions of clusters, and constants.
+pub struct Predictor {
+    catalog: Catalog,
+    profiles: BTreeMap<String, Profile>,
+    software: Software,
+}
+
+impl Predictor {
+    /// Creates a predictor of software with these profiles.
+    pub fn new(profiles: BTreeMap<String, Profile>) -> Predictor {
+        Predictor { catalog: Catalog::new(), profiles, software: Software::default() }
+    }
+
+    /// Returns the profile of a source.
+    pub fn profile(&self, source: &str) -> &Profile {
+        self.profiles.get(source).unwrap_or(&Profile::USUAL)
+    }
+
+    /// Returns the program and the numbers of micro-batches whose steps a run needs.
+    pub fn program(&self, run: &Run) -> (Program, [usize; 2]) {
+        let program = Program::new(run, self.profile(&run.source).reduce_bytes);
+        (program, sampled_micro_batches(run))
+    }
+
+    /// Predicts a run from the steps of its program.
+    ///
+    /// # Errors
+    /// The reason why it cannot be predicted.
+    pub fn predict(&self, run: &Run, steps: [&LoggedStep; 2]) -> Result<Prediction, String> {
+        let cluster = cluster_of(&run.machine, &self.catalog, &self.software)?;
+        let counts = sampled_micro_batches(run);
+        let first = self.seconds(run, &cluster, steps[0])?;
+        let mut seconds = first;
+        if counts[0] < run.micro_batches {
+            let more = self.seconds(run, &cluster, steps[1])? - first;
+            let each = more / (counts[1] - counts[0]) as f64;
+            seconds += each * (run.micro_batches - counts[0]) as f64;
+        }
+        let memory = steps[1].logs.iter().map(|log| peak(log)).fold(0.0, f64::max);
+        Ok(Prediction { seconds, memory })
+    }
+
+    fn seconds(&self, run: &Run, cluster: &Cluster, step: &LoggedStep) -> Result<f64, String> {
+        let profile = self.profile(&run.source);
+        let edit = Edit {
+            profile,
+            software: &self.software,
+            gpu: &cluster.gpu,
+            mesh: run.mesh,
+            is_fp8: run.is_fp8,
+            recomputes_core: run.recompute == Recompute::CoreAttention,
+            message_bandwidth: cluster
+                .levels
+                .last()
+                .map_or(f64::INFINITY, |level| level.message_bandwidth.value),
+        };
+        let logs: Vec<_> = step.logs.iter().map(|log| edit.apply(log)).collect();
+        let interference = self.software.interference;
+        let software = SoftwareFactors { interference, ..SoftwareFactors::default() };
+        let options = SimOptions { software, ..SimOptions::default() };
+        let step =
+            simulate(cluster, &step.mesh, &logs, &options).map_err(|error| error.to_string())?;
+        Ok(step.seconds)
+    }
+}
+
+/// Returns two numbers of micro-batches, from which the time of a step is extrapolated: the first is that of the run if
+/// it is small. Beyond the fill of a pipeline, the time is linear in rounds of micro-batches.
+fn sampled_micro_batches(run: &Run) -> [usize; 2] {
+    let (round, count) = (run.mesh.pp, run.micro_batches);
+    if count <= 3 * round {
+        return [count; 2];
+    }
+    let first = round + count % round;
+    if round == 1 { [2, 3] } else { [first, first + round] }
+}
+
+/// Returns the bytes at the peak of a step.
+fn peak(log: &Arc<StepLog>) -> f64 {
+    let mut live: u64 = log.live_at_start.iter().sum();
+    let mut peak = live;
+    for event in log.events.iter() {
+        match event.kind {
+            EventKind::Alloc { bytes, .. } => live += bytes,
+            EventKind::Free { bytes, .. } => live = live.saturating_sub(bytes),
+            _ => {}
+        }
+        peak = peak.max(live);
+    }
+    peak as f64
+}
