@@ -106,7 +106,9 @@ fn log_of(op: CallKind, axes: AxisSet, group: usize, bytes: u64) -> StepLog {
     let context = Context { pass: Pass::Update, action: None, layer: "".into(), function: "" };
     StepLog {
         contexts: vec![context],
-        events: vec![Event { context: ContextId(0), kind: EventKind::Call(call) }],
+        events: [Event { context: ContextId(0), kind: EventKind::Call(call) }]
+            .into_iter()
+            .collect(),
         ..StepLog::default()
     }
 }
