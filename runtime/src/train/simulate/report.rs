@@ -56,7 +56,7 @@ pub struct SimulatedRun {
     /// Tokens of the whole run, its days and its GPU-hours without interruptions, if `--tokens` is given.
     pub run: Option<WholeRun>,
     #[serde(skip)]
-    pub(super) spans: Vec<Span>,
+    pub(in crate::train) spans: Vec<Span>,
 }
 
 /// A whole run without interruptions.
