@@ -1,10 +1,10 @@
 //! Predictions of published runs.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
+use meshwright::backend::Category;
 use meshwright::sim::cluster::{Catalog, Cluster};
-use meshwright::sim::{EventKind, SimOptions, SoftwareFactors, StepLog, simulate};
+use meshwright::sim::{SimOptions, SoftwareFactors, simulate};
 
 use crate::edit::Edit;
 use crate::machine::cluster_of;
@@ -59,7 +59,9 @@ impl Predictor {
             let each = more / (counts[1] - counts[0]) as f64;
             seconds += each * (run.micro_batches - counts[0]) as f64;
         }
-        let memory = steps[1].logs.iter().map(|log| peak(log)).fold(0.0, f64::max);
+        let is_on_device = |category| category != Category::Offloaded;
+        let peaks = steps[1].logs.iter().map(|log| log.memory_peak(is_on_device).bytes);
+        let memory = peaks.max().unwrap_or_default() as f64;
         Ok(Prediction { seconds, memory })
     }
 
@@ -96,19 +98,4 @@ fn sampled_micro_batches(run: &Run) -> [usize; 2] {
     }
     let first = round + count % round;
     if round == 1 { [2, 3] } else { [first, first + round] }
-}
-
-/// Returns the bytes at the peak of a step.
-fn peak(log: &Arc<StepLog>) -> f64 {
-    let mut live: u64 = log.live_at_start.iter().sum();
-    let mut peak = live;
-    for event in log.events.iter() {
-        match event.kind {
-            EventKind::Alloc { bytes, .. } => live += bytes,
-            EventKind::Free { bytes, .. } => live = live.saturating_sub(bytes),
-            _ => {}
-        }
-        peak = peak.max(live);
-    }
-    peak as f64
 }

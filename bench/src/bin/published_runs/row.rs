@@ -73,6 +73,8 @@ pub struct Mesh {
     pub shard_group: usize,
     /// True if the residual stream is split over `tp`.
     pub is_sequence_parallel: bool,
+    /// True if each rank along `tp` sends its part of a message between stages, and not the whole.
+    pub splits_messages: bool,
 }
 
 /// GPUs and networks.
@@ -233,6 +235,8 @@ impl Numbers {
         let zero = self.zero.unwrap_or(if mode.contains("FSDP") { 3 } else { 0 });
         // One rank has nothing to share.
         let zero = if dp * cp > 1 { zero } else { 0 };
+        // Pipelines reduce gradients once in a step.
+        let zero = if pp > 1 { zero.min(1) } else { zero };
         let shard_group = match self.shard_group {
             Some(group) if group > 0 && dp.is_multiple_of(group) => group,
             _ => dp,
@@ -246,6 +250,8 @@ impl Numbers {
             zero: zero.min(3),
             shard_group: if zero == 0 { 1 } else { shard_group },
             is_sequence_parallel: record.text("SP") != "0",
+            splits_messages: record.text("SP") != "0"
+                || record.text("notes").contains("scatter/gather"),
         })
     }
 }

@@ -8,7 +8,7 @@ use meshwright::sim::cluster::Gpu;
 use meshwright::sim::{CallKind, CommCall, Event, EventKind, Pass, StepLog};
 
 use super::kernels::scale_bytes;
-use super::replace;
+use super::{list_of, replace};
 
 const TP: AxisSet = AxisSet::of(AxisId::Tp);
 
@@ -36,6 +36,18 @@ pub fn reduce_whole_stream(log: &mut StepLog, tp: usize) {
                 | KernelOp::RmsNormBackward
         );
         if is_norm { tp as f64 } else { 1.0 }
+    });
+}
+
+/// Sends the whole message between stages on each rank along `tp`.
+pub fn send_whole_messages(log: &mut StepLog, tp: usize) {
+    replace(log, |_, event, kinds| {
+        kinds.push(match event.kind {
+            EventKind::Call(call) if call.message.is_some() => {
+                EventKind::Call(CommCall { bytes: tp as u64 * call.bytes, ..call })
+            }
+            kind => kind,
+        });
     });
 }
 
@@ -74,7 +86,7 @@ pub fn expose_data_parallel(log: &mut StepLog) {
     let mut blocking = HashSet::new();
     let (mut events, mut moved): (Vec<Event>, Vec<Event>) = Default::default();
     let mut end_of_backward = 0;
-    for event in std::mem::take(&mut log.events).iter() {
+    for event in log.events.iter() {
         let is_backward = log.contexts[event.context.0 as usize].pass == Pass::Backward;
         match event.kind {
             EventKind::Call(call) if call.is_asynchronous && is_of_data(call.axes) => {
@@ -94,7 +106,7 @@ pub fn expose_data_parallel(log: &mut StepLog) {
         }
     }
     events.splice(end_of_backward..end_of_backward, moved);
-    log.events = events.into_iter().collect();
+    log.events = list_of(events);
 }
 
 /// Returns true for groups of ranks with different data.

@@ -3,13 +3,13 @@
 use meshwright::backend::{Kernel, KernelOp};
 use meshwright::sim::{Event, EventKind, StepLog};
 
-use super::replace;
+use super::{list_of, replace};
 
 /// Joins matmuls of one function that have the same rows and contraction: queries, keys and values, or gate and up,
 /// which other software multiplies by one matrix.
 pub fn merge_projections(log: &mut StepLog) {
     let mut merged: Vec<Event> = Vec::with_capacity(log.events.len());
-    for event in std::mem::take(&mut log.events).iter() {
+    for event in log.events.iter() {
         let joined = match event.kind {
             EventKind::Kernel(kernel) => merged
                 .iter_mut()
@@ -26,7 +26,7 @@ pub fn merge_projections(log: &mut StepLog) {
             merged.push(event);
         }
     }
-    log.events = merged.into_iter().collect();
+    log.events = list_of(merged);
 }
 
 fn join(matmul: &mut Kernel, other: &Kernel) -> bool {

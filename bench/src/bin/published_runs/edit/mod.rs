@@ -7,7 +7,7 @@ mod kernels;
 use std::sync::Arc;
 
 use meshwright::sim::cluster::Gpu;
-use meshwright::sim::{Event, EventKind, StepLog};
+use meshwright::sim::{Event, EventKind, EventList, StepLog};
 
 use crate::profile::{Attention, Profile};
 use crate::row::Mesh;
@@ -29,10 +29,7 @@ pub struct Edit<'a> {
 impl Edit<'_> {
     /// Returns the log of the step of the software.
     pub fn apply(&self, log: &StepLog) -> Arc<StepLog> {
-        let mut log = log.clone();
-        let is_kept =
-            |event: &Event| !matches!(event.kind, EventKind::Alloc { .. } | EventKind::Free { .. });
-        log.events = log.events.iter().filter(is_kept).collect();
+        let mut log = without_memory(log);
         if self.recomputes_core {
             attention::recompute(&mut log);
         }
@@ -56,6 +53,9 @@ impl Edit<'_> {
                 communication::hide_tensor_parallel(&mut log, self.software.tp_hidden);
             }
         }
+        if !self.mesh.splits_messages {
+            communication::send_whole_messages(&mut log, self.mesh.tp);
+        }
         if !self.profile.overlap.messages {
             communication::block_for_messages(&mut log, self.gpu, self.message_bandwidth);
         }
@@ -66,14 +66,35 @@ impl Edit<'_> {
     }
 }
 
+/// Returns a log without its allocations.
+fn without_memory(log: &StepLog) -> StepLog {
+    let is_memory =
+        |event: &Event| matches!(event.kind, EventKind::Alloc { .. } | EventKind::Free { .. });
+    StepLog {
+        contexts: log.contexts.clone(),
+        sites: log.sites.clone(),
+        messages: log.messages.clone(),
+        events: list_of(log.events.iter().filter(|event| !is_memory(event))),
+        ..StepLog::default()
+    }
+}
+
 /// Replaces each event by those that `edited` returns.
 fn replace(log: &mut StepLog, mut edited: impl FnMut(&StepLog, &Event, &mut Vec<EventKind>)) {
     let events = std::mem::take(&mut log.events);
+    let mut result = EventList::default();
     let mut kinds = Vec::new();
     for event in events.iter() {
         edited(log, &event, &mut kinds);
         for kind in kinds.drain(..) {
-            log.events.push(Event { context: event.context, kind });
+            result.push(Event { context: event.context, kind });
         }
     }
+    log.events = result;
+}
+
+fn list_of(events: impl IntoIterator<Item = Event>) -> EventList {
+    let mut list = EventList::default();
+    events.into_iter().for_each(|event| list.push(event));
+    list
 }
