@@ -103,7 +103,7 @@ fn predict_all(
     predictor: &Predictor,
     runs: Vec<Result<&Run, &String>>,
 ) -> Vec<Result<Prediction, String>> {
-    let mut groups: HashMap<(Program, [usize; 2]), Vec<(usize, &Run)>> = HashMap::new();
+    let mut groups: HashMap<_, Vec<(usize, &Run)>> = HashMap::new();
     let mut results: Vec<_> =
         runs.iter().map(|run| run.map(|_| None).map_err(String::clone)).collect();
     for (index, run) in runs.iter().enumerate() {
@@ -140,9 +140,9 @@ fn predict_program(
     [first, second]: [usize; 2],
     runs: &[(usize, &Run)],
 ) -> Vec<Result<Prediction, String>> {
-    let steps = program.step(first).and_then(|step| match first == second {
-        true => Ok((step, None)),
-        false => Ok((step, Some(program.step(second)?))),
+    let steps = program.step(first).and_then(|step| {
+        let more = (first != second).then(|| program.step(second)).transpose()?;
+        Ok((step, more))
     });
     let predict = |(_, run): &(usize, &Run)| {
         let (step, more) = steps.as_ref().map_err(String::clone)?;

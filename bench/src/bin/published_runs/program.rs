@@ -51,9 +51,10 @@ impl Program {
     /// # Errors
     /// The reason why this project cannot run the program.
     pub fn step(&self, micro_batches: usize) -> Result<LoggedStep, String> {
-        match self.model.is_gated {
-            true => self.step_of::<Llama>(micro_batches),
-            false => self.step_of::<PlainDecoder>(micro_batches),
+        if self.model.is_gated {
+            self.step_of::<Llama>(micro_batches)
+        } else {
+            self.step_of::<PlainDecoder>(micro_batches)
         }
     }
 
