@@ -45,7 +45,7 @@ impl Estimator<'_> {
         if self.least_seconds(candidate, cell) > self.limit {
             return Ok(None);
         }
-        let pp = candidate.pp() as f64;
+        let (layers, pp) = (self.model.outline.layers as f64, candidate.pp() as f64);
         let micro_batches = candidate.micro_batches as f64;
         let (own_layers, pass) = self.pass(candidate, cell);
         let figures = match candidate.schedule {
@@ -71,8 +71,12 @@ impl Estimator<'_> {
             ZeroStage::Gradients => 8.0 * cell.layer_elements,
             ZeroStage::Parameters => 12.0 * cell.layer_elements,
         };
-        let live = figures.live * cell.kept * own_layers / stages;
-        let bytes = state.total() as f64 + live + cell.transient + gathered;
+        // The first ranks keep most chunks, and the last one computes the head. Of uneven stages, the first ones may be
+        // the smaller ones.
+        let first_layers = if stages > 1.0 { layers / pp } else { (layers / pp).floor() };
+        let first = figures.live * cell.kept * first_layers / stages + cell.kept;
+        let last = cell.kept * own_layers / stages + cell.transient;
+        let bytes = state.total() as f64 + first.max(last) + gathered;
         Ok(Some(Estimate { seconds, bytes }))
     }
 
