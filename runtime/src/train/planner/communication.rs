@@ -26,8 +26,10 @@ pub struct Collectives<'a> {
 /// Seconds of the collectives of all parameters of a rank.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct DataTimes {
-    /// Reductions of gradients, once.
+    /// Reduce-scatters of gradients, once.
     pub reduction: f64,
+    /// All-reduces over the ranks that replicate a shard, once.
+    pub replicas: f64,
     /// All-gathers of parameters, once.
     pub gather: f64,
 }
@@ -55,13 +57,14 @@ impl<'a> Collectives<'a> {
         let elements = elements / units;
         let sent = |ranks: f64| (ranks - 1.0) / ranks;
         let mut of = |op, axes, bytes: f64| self.seconds(mesh, op, axes, bytes as u64);
-        let mut reduction =
-            of(CallKind::ReduceScatter, shared, GRADIENT * elements * sent(shards))?;
-        let replicas = mesh.degree_of(rest) as f64;
-        let bytes = 2.0 * GRADIENT * elements / shards * sent(replicas);
-        reduction += of(CallKind::AllReduce, rest, bytes)?;
+        let gradients = GRADIENT * elements;
+        let reduction = of(CallKind::ReduceScatter, shared, gradients * sent(shards))?;
+        let ranks = mesh.degree_of(rest) as f64;
+        let replicas = of(CallKind::AllReduce, rest, 2.0 * gradients / shards * sent(ranks))?;
         let gather = of(CallKind::AllGather, shared, PARAMETER * elements * sent(shards))?;
-        Ok(DataTimes { reduction: reduction * units, gather: gather * units })
+        let [reduction, replicas, gather] =
+            [reduction, replicas, gather].map(|seconds| seconds * units);
+        Ok(DataTimes { reduction, replicas, gather })
     }
 
     fn seconds(

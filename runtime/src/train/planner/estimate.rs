@@ -45,7 +45,7 @@ impl Estimator<'_> {
         if self.least_seconds(candidate, cell) > self.limit {
             return Ok(None);
         }
-        let pp = candidate.pp() as f64;
+        let (layers, pp) = (self.model.outline.layers as f64, candidate.pp() as f64);
         let micro_batches = candidate.micro_batches as f64;
         let (own_layers, pass) = self.pass(candidate, cell);
         let figures = match candidate.schedule {
@@ -71,8 +71,12 @@ impl Estimator<'_> {
             ZeroStage::Gradients => 8.0 * cell.layer_elements,
             ZeroStage::Parameters => 12.0 * cell.layer_elements,
         };
-        let live = figures.live * cell.kept * own_layers / stages;
-        let bytes = state.total() as f64 + live + cell.transient + gathered;
+        // The first ranks keep most chunks, and the last one computes the head. Of uneven stages, the first ones may be
+        // the smaller ones.
+        let first_layers = if stages > 1.0 { layers / pp } else { (layers / pp).floor() };
+        let first = figures.live * cell.kept * first_layers / stages + cell.kept;
+        let last = cell.kept * own_layers / stages + cell.transient;
+        let bytes = state.total() as f64 + first.max(last) + gathered;
         Ok(Some(Estimate { seconds, bytes }))
     }
 
@@ -97,21 +101,27 @@ impl Estimator<'_> {
 /// Returns the seconds that collectives of gradients and parameters add: what computation does not overlap, and what
 /// it loses beside them.
 fn exposed(zero: ZeroStage, micro_batches: f64, pass: f64, units: f64, data: DataTimes) -> f64 {
-    let DataTimes { reduction, gather } = data;
+    let DataTimes { reduction, replicas, gather } = data;
     let interference = SoftwareFactors::default().interference;
     let beside = |communication: f64, computation: f64| {
         let overlapped = communication.min(computation);
         communication - overlapped + interference * overlapped
     };
     let backward = 2.0 / 3.0 * pass;
-    let last = reduction / units;
+    // At ZeRO stages 2 and 3, gradients are reduce-scattered in each micro-batch, and summed over replicas in the last.
+    let last = (reduction + replicas) / units;
+    let others = micro_batches - 1.0;
     match zero {
-        ZeroStage::Replicated => beside(reduction, backward) + last,
-        ZeroStage::Optimizer => beside(reduction, backward) + last + gather,
-        ZeroStage::Gradients => micro_batches * (beside(reduction, backward) + last) + gather,
+        ZeroStage::Replicated => beside(replicas, backward) + last,
+        ZeroStage::Optimizer => beside(reduction + replicas, backward) + last + gather,
+        ZeroStage::Gradients => {
+            let each = beside(reduction, backward) + reduction / units;
+            others * each + beside(reduction + replicas, backward) + last + gather
+        }
         ZeroStage::Parameters => {
             let forward = beside(gather, pass / 3.0);
-            micro_batches * (forward + beside(gather + reduction, backward) + last)
+            let each = forward + beside(gather + reduction, backward) + reduction / units;
+            others * each + forward + beside(gather + reduction + replicas, backward) + last
         }
     }
 }
@@ -122,16 +132,22 @@ mod tests {
 
     #[test]
     fn exposed_communication_follows_the_zero_stage() {
-        let data = DataTimes { reduction: 2.0, gather: 1.0 };
-        let of = |zero, pass| exposed(zero, 4.0, pass, 2.0, data);
+        let of = |zero, pass, data| exposed(zero, 4.0, pass, 2.0, data);
+        let sharded = DataTimes { reduction: 2.0, replicas: 0.0, gather: 1.0 };
         // Nothing to overlap with.
-        assert_eq!(of(ZeroStage::Replicated, 0.0), 3.0);
-        assert_eq!(of(ZeroStage::Optimizer, 0.0), 4.0);
-        assert_eq!(of(ZeroStage::Gradients, 0.0), 13.0);
-        assert_eq!(of(ZeroStage::Parameters, 0.0), 20.0);
+        assert_eq!(of(ZeroStage::Optimizer, 0.0, sharded), 4.0);
+        assert_eq!(of(ZeroStage::Gradients, 0.0, sharded), 13.0);
+        assert_eq!(of(ZeroStage::Parameters, 0.0, sharded), 20.0);
         // All of it overlaps, but for the last unit and the new parameters.
         let beside = 0.43 * 2.0 + 1.0;
-        assert!((of(ZeroStage::Replicated, 30.0) - beside).abs() < 1e-9);
-        assert!((of(ZeroStage::Optimizer, 30.0) - beside - 1.0).abs() < 1e-9);
+        assert!((of(ZeroStage::Optimizer, 30.0, sharded) - beside - 1.0).abs() < 1e-9);
+        let replicated = DataTimes { reduction: 0.0, replicas: 2.0, gather: 0.0 };
+        assert_eq!(of(ZeroStage::Replicated, 0.0, replicated), 3.0);
+        assert!((of(ZeroStage::Replicated, 30.0, replicated) - beside).abs() < 1e-9);
+        // Replicas are summed once in a step, whatever the stage.
+        let hybrid = DataTimes { replicas: 2.0, ..sharded };
+        for zero in [ZeroStage::Optimizer, ZeroStage::Gradients, ZeroStage::Parameters] {
+            assert_eq!(of(zero, 0.0, hybrid) - of(zero, 0.0, sharded), 3.0);
+        }
     }
 }

@@ -49,7 +49,8 @@ fn refusal(line: &str) -> String {
     plan_run::<Llama>(&settings, &on).unwrap_err().to_string()
 }
 
-/// Estimates select candidates; what is printed is simulated. They have to be near it.
+/// Estimates select candidates; what is printed is simulated. They have to be near it. Memory is largest, 1.54 times
+/// that of the dry run, where stages have one or two layers: no rank has the largest of each part.
 #[test]
 fn estimates_are_near_simulations() {
     let (settings, on) = settings(&format!("--plan h100x16 {LARGE}"));
@@ -72,8 +73,8 @@ fn estimates_are_near_simulations() {
             let (time, memory) =
                 (estimate.seconds / run.step_s, estimate.bytes / run.memory_bytes as f64);
             println!("{time:.2} {memory:.2} {candidate}");
-            assert!((0.4..1.6).contains(&time), "{time:.2} of the time: {candidate}");
-            assert!((0.7..1.5).contains(&memory), "{memory:.2} of the memory: {candidate}");
+            assert!((0.6..1.3).contains(&time), "{time:.2} of the time: {candidate}");
+            assert!((0.75..1.6).contains(&memory), "{memory:.2} of the memory: {candidate}");
             checked += 1;
         }
     }
@@ -112,7 +113,7 @@ fn cells_are_linear() {
 #[test]
 fn every_plan_fits_and_is_typed() {
     let found = found(&format!("--plan h100x8 {TINY}"));
-    assert_eq!(found.plans.len(), 3);
+    assert!(found.plans.len() >= 3);
     let simulated = found.plans.len();
     assert!(found.considered >= found.left_out.total() + simulated);
     for PlannedRun { candidate, run } in &found.plans {
