@@ -98,12 +98,15 @@ impl Arguments {
     }
 }
 
+/// A run, and the index of its row.
+type IndexedRun<'a> = (usize, &'a Run);
+
 /// Predicts runs on all cores. Runs of one program share its dry runs.
 fn predict_all(
     predictor: &Predictor,
     runs: Vec<Result<&Run, &String>>,
 ) -> Vec<Result<Prediction, String>> {
-    let mut groups: HashMap<_, Vec<(usize, &Run)>> = HashMap::new();
+    let mut groups: HashMap<_, Vec<IndexedRun<'_>>> = HashMap::new();
     let mut results: Vec<_> =
         runs.iter().map(|run| run.map(|_| None).map_err(String::clone)).collect();
     for (index, run) in runs.iter().enumerate() {
@@ -138,13 +141,13 @@ fn predict_program(
     predictor: &Predictor,
     program: &Program,
     [first, second]: [usize; 2],
-    runs: &[(usize, &Run)],
+    runs: &[IndexedRun<'_>],
 ) -> Vec<Result<Prediction, String>> {
     let steps = program.step(first).and_then(|step| {
-        let more = (first != second).then(|| program.step(second)).transpose()?;
+        let more = if first == second { None } else { Some(program.step(second)?) };
         Ok((step, more))
     });
-    let predict = |(_, run): &(usize, &Run)| {
+    let predict = |(_, run): &IndexedRun<'_>| {
         let (step, more) = steps.as_ref().map_err(String::clone)?;
         predictor.predict(run, [step, more.as_ref().unwrap_or(step)])
     };
