@@ -40,7 +40,7 @@ pub struct CutPoint {
 pub(super) enum ChainPlace {
     /// Before the first stack: on the first stage, which may have no layer then.
     Front,
-    /// At a stage-cut point, or after it and before the next one.
+    /// Part of a stage-cut point: at it, or after it and before the next one.
     Point(usize),
     /// After the last stack, or only used by loss and logits: on the last stage.
     Back,

@@ -27,7 +27,8 @@ fn pipelines() {
             (
                 &on("--schedule interleaved --stages 1,0,1,0"),
                 &[
-                    "--stages: stage 1 of 1,0,1,0 has no layer, and each stage needs one, except the first and the last",
+                    "--stages: stage 1 of 1,0,1,0 has no layer, and each stage needs one, except the first and the \
+                     last",
                 ],
             ),
             (&on("--stages evenly"), &["--stages: `evenly` is not a cut into stages"]),

@@ -57,8 +57,8 @@ pub fn group_levels<'a>(
 /// Returns the bytes per second of a message over the level `idx` between two positions along `pp`, all of whose ranks
 /// send at a time.
 ///
-/// A network above another one may be oversubscribed: its bandwidth is that of each GPU if all of them use it. The ranks
-/// of other positions do not, and leave theirs to those that do.
+/// A network above another one may be oversubscribed: its bandwidth is that of each GPU if all of them use it. Ranks of
+/// other positions do not use it, and leave their part to the senders.
 pub fn message_bandwidth(levels: &[Level], idx: usize, mesh: &MeshShape) -> f64 {
     let own = levels[idx].message_bandwidth.value;
     // Within the innermost network, each GPU has a port of its own.

@@ -161,8 +161,8 @@ impl Config {
         }
     }
 
-    /// Returns true if no step of the run is computed: `--explain` and `--simulate`. It needs no devices, no memory, and without `--data`
-    /// no tokens.
+    /// Returns true if no step of the run is computed: `--explain` and `--simulate`. It needs no devices, no memory,
+    /// and without `--data` no tokens.
     pub fn is_dry_run(&self) -> bool {
         self.explain.is_some() || self.simulate.is_some()
     }

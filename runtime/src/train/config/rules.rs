@@ -175,8 +175,8 @@ fn a_plan_is_alone(settings: &RunSettings, problems: &mut Problems) {
     let tp = fixed.degree(AxisId::Tp).unwrap_or(1);
     if tp > 1 && !node.is_multiple_of(tp) {
         let message = format!(
-            "tp={tp} does not divide a node of {node} GPUs of {}; use a divisor, since collectives over tp are in every \
-             layer",
+            "tp={tp} does not divide a node of {node} GPUs of {}; use a divisor, since collectives over tp are in \
+             every layer",
             cluster.name
         );
         problems.add(&["fix", "plan"], message);

@@ -248,12 +248,12 @@ settings! {
          kernels by layer, and the peak of its memory, as text or json, and exit; without --data no data is read \
          [FORMAT: text]"
         explain: Option<OutputForm>, "FORMAT", alone "text" => #[serde(skip)] explain;
-        "Simulate a step on N GPUs of a cluster, such as h100x64 or my.tomlx64, print its time, utilization and memory, \
-         and exit; `meshwright clusters` lists the clusters [default of --mesh: auto=N]"
+        "Simulate a step on N GPUs of a cluster, such as h100x64 or my.tomlx64, print its time, utilization and \
+         memory, and exit; `meshwright clusters` lists the clusters [default of --mesh: auto=N]"
         simulate: Option<SizedCluster>, "CLUSTERxN" => #[serde(skip)] simulate;
-        "Search the mesh, the pipeline schedule, the micro-batches, the ZeRO stage and the recomputation of the fastest \
-         run on N GPUs of a cluster, print the flags to type, the simulated step and the reasons, and exit; settings \
-         that are given are kept"
+        "Search the mesh, the pipeline schedule, the micro-batches, the ZeRO stage and the recomputation of the \
+         fastest run on N GPUs of a cluster, print the flags to type, the simulated step and the reasons, and exit; \
+         settings that are given are kept"
         plan: Option<SizedCluster>, "CLUSTERxN";
         "Plans that --plan prints"
         top: Size = "5", "N";

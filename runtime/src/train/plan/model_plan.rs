@@ -31,9 +31,9 @@ pub struct ModelPlan {
 /// Model FLOPs of training on one token: see [`flops_per_token`](crate::nn::Built::flops_per_token).
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ModelFlops {
-    /// Of the matmuls with parameters.
+    /// FLOPs of the matmuls with parameters.
     pub parameters: f64,
-    /// Of attention, as if every token attended to all others.
+    /// FLOPs of attention, as if every token attended to all others.
     pub attention: f64,
 }
 

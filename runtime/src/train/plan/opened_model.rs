@@ -10,7 +10,7 @@ use crate::train::{Error, Family, Result};
 pub struct OpenedModel<F> {
     pub family: F,
     pub weights: Option<HfFolder>,
-    /// What is noticeable about the files, for the user to know.
+    /// Warnings about the files, for the user.
     pub warnings: Vec<String>,
 }
 

@@ -23,8 +23,8 @@ use super::candidate::Candidate;
 /// Memory of a rank of a cell, in GPUs: it also holds the state, which no rank shares there.
 const CELL_MEMORY: f64 = 8.0;
 
-/// What candidates of one cell have in common: the axes within a layer, the tokens of a micro-batch, and the
-/// recomputation.
+/// The settings that the candidates of one cell have in common: the axes within a layer, the tokens of a micro-batch,
+/// and the recomputation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CellKey {
     /// The mesh along `tp`, `cp` and `ep` only.

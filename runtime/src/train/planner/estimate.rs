@@ -22,7 +22,7 @@ pub struct Estimate {
     pub bytes: f64,
 }
 
-/// What estimates share.
+/// The model and the cluster of all estimates.
 pub struct Estimator<'a> {
     pub model: &'a SearchedModel,
     /// Seconds above which a candidate is too slow.

@@ -34,7 +34,7 @@ pub struct SearchedModel {
 pub struct Frame {
     /// Without micro-batches and recomputation.
     pub candidate: Candidate,
-    /// Its settings.
+    /// The settings of the candidate.
     pub config: Config,
     /// Sequences of a micro-batch that divide the batch, and the number of micro-batches.
     pub rows: Vec<(usize, usize)>,

@@ -49,7 +49,7 @@ pub struct SimulatedRun {
     pub time_s: BTreeMap<String, f64>,
     /// Bytes of memory that the fullest rank needs.
     pub memory_bytes: u64,
-    /// Its peaks by category.
+    /// The peaks of that rank by category.
     pub memory_by_category: BTreeMap<&'static str, u64>,
     /// Bytes of memory of a GPU.
     pub gpu_memory_bytes: u64,
