@@ -7,7 +7,8 @@ use meshwright::models::{Gpt2, Llama, Mixtral};
 use meshwright::sim::cluster::{Catalog, SizedCluster};
 use meshwright::train::{Config, LanguageModel, Trainer};
 
-const LLAMA_1B: &str = "--hidden 2048 --layers 16 --heads 32 --kv-heads 8 --ffn 8192 --vocab 32000 --seq 4096 --batch 4";
+const LLAMA_1B: &str = "--hidden 2048 --layers 16 --heads 32 --kv-heads 8 --ffn 8192 --vocab 32000 --seq 4096 \
+                        --batch 4";
 const GPT2: &str = "--hidden 768 --layers 12 --heads 12 --ffn 3072 --vocab 50304 --seq 1024 --batch 32 \
                     --recompute none";
 const LLAMA_202M: &str =
