@@ -255,8 +255,8 @@ settings! {
          fastest run on N GPUs of a cluster, print the flags to type, the simulated step and the reasons, and exit; \
          settings that are given are kept"
         plan: Option<SizedCluster>, "CLUSTERxN";
-        "Plans that --plan prints"
-        top: Size = "5", "N";
+        "Plans that --plan prints [default: 5]"
+        top: Option<Size>, "N";
         "Ranks along some axes that --plan keeps, such as tp=8,cp=1"
         fix: Option<FixedDegrees>, "AXIS=N,..";
         "Tokens of a whole run, such as 15.6T, whose days and GPU-hours --simulate prints"

@@ -32,14 +32,14 @@ use meshwright_sim::cluster::SizedCluster;
 
 use nothing_fits::explain_misfit;
 use report::report;
-use search::{Effort, Found, search};
+use search::{Effort, Found, TOP, search};
 
 /// Searches the best plans on all GPUs of `on`, and returns the report of `--plan`.
 ///
 /// # Errors
 /// Settings that are wrong on every mesh, and a model that does not fit on any.
 pub fn plan_run<M: LanguageModel>(settings: &RunSettings, on: &SizedCluster) -> Result<String> {
-    let found = search::<M>(settings, on, Effort::to_rank(settings.top))?;
+    let found = search::<M>(settings, on, Effort::to_rank(settings.top.unwrap_or(TOP)))?;
     match &found.smallest {
         _ if !found.plans.is_empty() => Ok(report(settings, on, &found)),
         Some(smallest) => Err(explain_misfit::<M>(settings, on, smallest)),

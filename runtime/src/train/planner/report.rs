@@ -9,7 +9,7 @@ use crate::train::simulate::SimulatedRun;
 use meshwright_sim::cluster::SizedCluster;
 
 use super::rules::{Scale, check_rules};
-use super::search::{Found, PlannedRun};
+use super::search::{Found, PlannedRun, TOP};
 
 /// Width of the name of a line.
 const INDENT: usize = 8;
@@ -35,7 +35,9 @@ pub fn report(settings: &RunSettings, on: &SizedCluster, found: &Found) -> Strin
     // All but the head line, which names the mesh.
     best.run.to_string().lines().skip(1).for_each(|part| line("", part));
     line("binds", &binding(&best.run));
-    for (idx, plan) in plans[1..].iter().take(settings.top.saturating_sub(1)).enumerate() {
+    for (idx, plan) in
+        plans[1..].iter().take(settings.top.unwrap_or(TOP).saturating_sub(1)).enumerate()
+    {
         line(if idx == 0 { "also" } else { "" }, &describe(plan, &best.run));
     }
     line(

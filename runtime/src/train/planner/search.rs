@@ -2,7 +2,6 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::time::Duration;
 
 use crate::layout::AxisId;
 use crate::mesh::MeshShape;
@@ -29,23 +28,26 @@ use super::space::{Frame, SearchedModel, USABLE_MEMORY, frames, recomputations};
 /// Estimates that are this much larger than the memory are kept: they are rough.
 const MEMORY_MARGIN: f64 = 1.05;
 
-/// The effort of a search.
+/// Plans that are printed if `--top` is not given.
+pub const TOP: usize = 5;
+
+/// The effort of a search. It is counted and not timed, so that a search has one result.
 #[derive(Debug, Clone, Copy)]
 pub struct Effort {
     /// Plans that fit and are simulated.
     pub plans: usize,
-    /// Time of the simulations.
-    pub time: Duration,
+    /// Most candidates that are simulated, whether they fit or not.
+    pub candidates: usize,
 }
 
 impl Effort {
     /// The effort of `--plan` that prints `top` plans.
     pub fn to_rank(top: usize) -> Effort {
-        Effort { plans: 16.max(2 * top), time: Duration::from_secs(30) }
+        Effort { plans: 10.max(2 * top), candidates: 14.max(3 * top) }
     }
 
     /// The effort to find a plan that fits.
-    pub const TO_FIT: Effort = Effort { plans: 1, time: Duration::from_secs(5) };
+    pub const TO_FIT: Effort = Effort { plans: 1, candidates: 4 };
 }
 
 /// A candidate that was dry-run in full, and simulated.

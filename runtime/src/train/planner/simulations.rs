@@ -1,7 +1,6 @@
 //! The simulation of the candidates with the best estimates.
 
 use std::collections::HashMap;
-use std::time::Instant;
 
 use crate::mesh::MeshShape;
 use crate::schedule::ScheduleKind;
@@ -38,6 +37,9 @@ struct Correction {
     count: f64,
 }
 
+/// Candidates that are simulated before estimates are corrected again.
+const TOGETHER: usize = 2;
+
 /// Simulates the candidates with the best estimates, and returns those that fit. Estimates of candidates that are alike
 /// are corrected by those that have been simulated.
 ///
@@ -52,12 +54,11 @@ pub fn simulate_best<M: LanguageModel>(
     left_out: &mut LeftOut,
 ) -> Result<Vec<PlannedRun>> {
     let memory = USABLE_MEMORY * on.cluster.gpu.memory.value;
-    let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
-    let start = Instant::now();
+    let mut simulated = 0;
     let mut corrections: HashMap<Kind, Correction> = HashMap::new();
     let mut of_mesh: HashMap<MeshShape, usize> = HashMap::new();
     let mut plans: Vec<PlannedRun> = Vec::new();
-    while plans.len() < effort.plans && (start.elapsed() < effort.time || plans.is_empty()) {
+    while plans.len() < effort.plans && simulated < effort.candidates {
         let corrected = |(estimate, candidate): &(Estimate, Candidate)| {
             let of_kind = corrections.get(&kind(candidate));
             of_kind.map_or(*estimate, |correction| Estimate {
@@ -79,7 +80,8 @@ pub fn simulate_best<M: LanguageModel>(
         if queue.last().is_none_or(|next| corrected(next).seconds > FAR_BEHIND * fastest) {
             break;
         }
-        let next = queue.split_off(queue.len().saturating_sub(cores.min(effort.plans)));
+        let next = queue.split_off(queue.len().saturating_sub(TOGETHER.min(effort.plans)));
+        simulated += next.len();
         for (_, candidate) in &next {
             *of_mesh.entry(candidate.mesh).or_default() += 1;
         }
