@@ -7,7 +7,7 @@ use meshwright::backend::{Category, Kernel, KernelOp};
 use meshwright::models::gpt2::Gpt2;
 use meshwright::models::llama::Llama;
 use meshwright::models::mixtral::Mixtral;
-use meshwright::sim::{CallKind, CommCall, Context, EventKind, StepLog};
+use meshwright::sim::{CommCall, CommOpKind, Context, EventKind, StepLog};
 use meshwright::train::{Config, LanguageModel, Trainer};
 
 /// An event as it is compared.
@@ -60,7 +60,7 @@ fn freed(log: &StepLog) -> BTreeMap<Category, u64> {
 
 fn sent(kind: &EventKind) -> Option<u32> {
     match kind {
-        EventKind::Call(CommCall { op: CallKind::Send, number, .. }) => Some(*number),
+        EventKind::Call(CommCall { op: CommOpKind::Send, number, .. }) => Some(*number),
         _ => None,
     }
 }

@@ -49,7 +49,7 @@ struct Workspace {
 const WORKSPACE_UNIT: usize = 1 << 20;
 
 /// A kernel: its source and the name of its entry point.
-pub type Kernel<'a> = (&'a KernelSource, &'a str);
+pub type NamedKernel<'a> = (&'a KernelSource, &'a str);
 
 impl GpuContext {
     /// Creates the context of a rank on the device of `driver`.
@@ -164,7 +164,7 @@ impl GpuContext {
     ///
     /// # Safety
     /// As [`Launch`](crate::GpuCall::Launch).
-    pub unsafe fn launch(&self, kernel: Kernel<'_>, grid: Grid, args: &[&[u8]]) {
+    pub unsafe fn launch(&self, kernel: NamedKernel<'_>, grid: Grid, args: &[&[u8]]) {
         // SAFETY: as the caller promises.
         unsafe { self.launch_on(StreamKind::Compute, kernel, grid, args) };
     }
@@ -176,7 +176,7 @@ impl GpuContext {
     pub unsafe fn launch_on(
         &self,
         stream_kind: StreamKind,
-        kernel: Kernel<'_>,
+        kernel: NamedKernel<'_>,
         grid: Grid,
         args: &[&[u8]],
     ) {
@@ -214,7 +214,7 @@ impl GpuContext {
         function
     }
 
-    fn function(&self, (source, name): Kernel<'_>) -> KernelFunction {
+    fn function(&self, (source, name): NamedKernel<'_>) -> KernelFunction {
         let mut functions = lock_unpoisoned(&self.functions);
         let loaded = functions.get(name).and_then(|named| {
             let mut sources = named.iter();
@@ -229,7 +229,7 @@ impl GpuContext {
         })
     }
 
-    fn load_kernel(&self, (source, name): Kernel<'_>) -> KernelFunction {
+    fn load_kernel(&self, (source, name): NamedKernel<'_>) -> KernelFunction {
         let module = unwrap_call(self.driver.load(source));
         unwrap_call(self.driver.function(module, name))
     }

@@ -42,10 +42,10 @@ mod utilization;
 pub use error::{BlockedPosition, SimError};
 pub use options::SimOptions;
 pub use record::{
-    CallKind, CallSite, CommCall, Context, ContextId, Event, EventKind, EventList, LiveBuffer,
-    MemoryPeak, Pass, RunningAction, StepLog,
+    CallSite, CommCall, CommOpKind, Context, ContextId, EventKind, EventList, LiveBuffer,
+    MemoryPeak, Pass, RunningAction, StepEvent, StepLog,
 };
-pub use replay::{Computation, Lane, PositionTime, Span};
+pub use replay::{Computation, PositionTime, SimLane, SimSpan};
 pub use step::{SimulatedStep, simulate};
 pub use time::SoftwareFactors;
 pub use utilization::{RunDuration, StepWork, Utilization};

@@ -8,7 +8,7 @@ use crate::cluster::Cluster;
 use crate::error::SimError;
 use crate::options::SimOptions;
 use crate::record::StepLog;
-use crate::replay::{PositionTime, Span, replay};
+use crate::replay::{PositionTime, SimSpan, replay};
 use crate::time::Times;
 
 /// A simulated step of training in its steady state.
@@ -19,7 +19,7 @@ pub struct SimulatedStep {
     /// The time of each position along `pp`.
     pub positions: Vec<PositionTime>,
     /// The spans of a trace, in no order; empty unless they are asked for.
-    pub spans: Vec<Span>,
+    pub spans: Vec<SimSpan>,
 }
 
 /// Simulates a step on a cluster from the logs of the positions along `pp`, in their order. Ranks of the mesh fill the

@@ -4,14 +4,13 @@ use std::marker::PhantomData;
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::context::scope;
 use crate::layout::{
     Axis, AxisSet, Dims, Ends, Feature, ModelAxis, OnEveryRank, Seal, Split, Whole,
 };
 use crate::tensor::{
     AlwaysRecomputed, Count, Extent, InBackward, Loss, Operand, Operands, Operation,
     OperationBackward, OperationForward, OperationInput, Rank, RowLosses, Targets, apply,
-    check_sizes,
+    begin_function, check_sizes, set_backward_location,
 };
 use meshwright_backend::ops::loss::{
     CrossEntropyArgs, CrossEntropyGradArgs, CrossEntropyLossArgs, ExpSumArgs, MaxExpSumArgs,
@@ -104,9 +103,9 @@ impl<V, Style> CrossEntropy<V, Style> {
             params: [],
             extents: Vec::new(),
         };
-        let outer = scope::begin_function("CrossEntropy::forward");
+        let outer = begin_function("CrossEntropy::forward");
         let sum = apply(operation, operands);
-        scope::set_backward_location(outer);
+        set_backward_location(outer);
         Loss::new(sum, targets.target_count()).with_rows(row_losses)
     }
 }

@@ -3,12 +3,11 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::context::scope;
 use crate::layout::{AxisSet, Dims};
 use crate::tensor::{
     AlwaysRecomputed, Count, Extent, InBackward, Loss, Operands, Operation, OperationBackward,
     OperationForward, OperationInput, OperationParam, ParamRef, ParamUse, RowLosses, TapeGradients,
-    Targets, Value, apply,
+    Targets, Value, apply, begin_function, set_backward_location,
 };
 use meshwright_backend::{Buffer, DType, Gemm, View, ViewMut};
 use meshwright_comm::Site;
@@ -46,9 +45,9 @@ pub(super) fn fused_loss<S: Dims>(
         params: [OperationParam { param: weight, gradient_axes: axes, in_backward }],
         extents: Vec::new(),
     };
-    let outer = scope::begin_function("LmHead::loss");
+    let outer = begin_function("LmHead::loss");
     let sum = apply(operation, operands);
-    scope::set_backward_location(outer);
+    set_backward_location(outer);
     Loss::new(sum, targets.target_count()).with_rows(row_losses)
 }
 

@@ -81,7 +81,7 @@ pub(crate) use crate::autograd::{
     OperationForward, OperationInput, OperationParam, ParamUse, Reads, TapeGradients, Value, apply,
     contract, gradient_axes, recompute,
 };
-pub(crate) use crate::context::scope::SpanStart;
+pub(crate) use crate::context::scope::{SpanStart, begin_function, set_backward_location};
 pub(crate) use crate::context::{
     DocumentIds, KeyBlock, RoutedRows, RunningStage, StagedForwardId, VisibleRows, alloc_like, fail,
 };

@@ -10,7 +10,7 @@ use meshwright_mesh::AxisSet;
 
 /// An event of a step, and what the rank was computing.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Event {
+pub struct StepEvent {
     /// Index into [`StepLog::contexts`](super::StepLog::contexts).
     pub context: ContextId,
     /// The event.
@@ -63,7 +63,7 @@ pub struct CommCall {
     /// Index among the calls of the step, from 0.
     pub number: u32,
     /// The operation.
-    pub op: CallKind,
+    pub op: CommOpKind,
     /// Axes of the process group.
     pub axes: AxisSet,
     /// Ranks of the process group.
@@ -93,7 +93,7 @@ pub struct CallSite {
 /// The operation of a [`CommCall`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[allow(missing_docs)]
-pub enum CallKind {
+pub enum CommOpKind {
     AllReduce,
     AllGather,
     ReduceScatter,
@@ -107,44 +107,44 @@ pub enum CallKind {
     Recv,
 }
 
-impl CallKind {
+impl CommOpKind {
     /// Returns the kind of an operation.
-    pub fn of(op: &CommOp) -> CallKind {
+    pub fn of(op: &CommOp) -> CommOpKind {
         match op {
-            CommOp::AllReduce { .. } => CallKind::AllReduce,
-            CommOp::AllGather { .. } => CallKind::AllGather,
-            CommOp::ReduceScatter { .. } => CallKind::ReduceScatter,
-            CommOp::AllToAll { .. } => CallKind::AllToAll,
-            CommOp::Broadcast { .. } => CallKind::Broadcast,
-            CommOp::Reduce { .. } => CallKind::Reduce,
-            CommOp::Scatter { .. } => CallKind::Scatter,
-            CommOp::Gather { .. } => CallKind::Gather,
-            CommOp::Barrier => CallKind::Barrier,
-            CommOp::Send { .. } => CallKind::Send,
-            CommOp::Recv { .. } => CallKind::Recv,
+            CommOp::AllReduce { .. } => CommOpKind::AllReduce,
+            CommOp::AllGather { .. } => CommOpKind::AllGather,
+            CommOp::ReduceScatter { .. } => CommOpKind::ReduceScatter,
+            CommOp::AllToAll { .. } => CommOpKind::AllToAll,
+            CommOp::Broadcast { .. } => CommOpKind::Broadcast,
+            CommOp::Reduce { .. } => CommOpKind::Reduce,
+            CommOp::Scatter { .. } => CommOpKind::Scatter,
+            CommOp::Gather { .. } => CommOpKind::Gather,
+            CommOp::Barrier => CommOpKind::Barrier,
+            CommOp::Send { .. } => CommOpKind::Send,
+            CommOp::Recv { .. } => CommOpKind::Recv,
         }
     }
 
     /// Returns the name, as in `--explain`.
     pub const fn name(self) -> &'static str {
         match self {
-            CallKind::AllReduce => "all_reduce",
-            CallKind::AllGather => "all_gather",
-            CallKind::ReduceScatter => "reduce_scatter",
-            CallKind::AllToAll => "all_to_all",
-            CallKind::Broadcast => "broadcast",
-            CallKind::Reduce => "reduce",
-            CallKind::Scatter => "scatter",
-            CallKind::Gather => "gather",
-            CallKind::Barrier => "barrier",
-            CallKind::Send => "send",
-            CallKind::Recv => "recv",
+            CommOpKind::AllReduce => "all_reduce",
+            CommOpKind::AllGather => "all_gather",
+            CommOpKind::ReduceScatter => "reduce_scatter",
+            CommOpKind::AllToAll => "all_to_all",
+            CommOpKind::Broadcast => "broadcast",
+            CommOpKind::Reduce => "reduce",
+            CommOpKind::Scatter => "scatter",
+            CommOpKind::Gather => "gather",
+            CommOpKind::Barrier => "barrier",
+            CommOpKind::Send => "send",
+            CommOpKind::Recv => "recv",
         }
     }
 
     /// Returns true for messages between two ranks.
     pub const fn is_message(self) -> bool {
-        matches!(self, CallKind::Send | CallKind::Recv)
+        matches!(self, CommOpKind::Send | CommOpKind::Recv)
     }
 }
 

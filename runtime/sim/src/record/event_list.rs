@@ -5,7 +5,7 @@ use std::fmt;
 
 use meshwright_backend::{Category, Kernel};
 
-use super::{CommCall, ContextId, Event, EventKind};
+use super::{CommCall, ContextId, EventKind, StepEvent};
 
 /// A list of events, of 12 bytes each, and of 16 more for a buffer and 40 for a call.
 #[derive(Clone, Default)]
@@ -51,18 +51,18 @@ impl EventList {
     ///
     /// # Panics
     /// If there are fewer events.
-    pub fn at(&self, index: usize) -> Event {
+    pub fn at(&self, index: usize) -> StepEvent {
         self.unpack(self.packed[index])
     }
 
     /// Returns the events in their order.
-    pub fn iter(&self) -> impl ExactSizeIterator<Item = Event> {
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = StepEvent> {
         self.packed.iter().map(|packed| self.unpack(*packed))
     }
 
     /// Adds an event.
-    pub fn push(&mut self, event: Event) {
-        let Event { context, kind } = event;
+    pub fn push(&mut self, event: StepEvent) {
+        let StepEvent { context, kind } = event;
         let (kind, index) = self.pack(kind);
         self.packed.push(PackedEvent { context, index, kind });
     }
@@ -114,7 +114,7 @@ impl EventList {
         self.buffers.len() as u32 - 1
     }
 
-    fn unpack(&self, packed: PackedEvent) -> Event {
+    fn unpack(&self, packed: PackedEvent) -> StepEvent {
         let index = packed.index as usize;
         let kind = match packed.kind {
             PackedKind::Kernel => EventKind::Kernel(self.kernels[index]),
@@ -131,12 +131,12 @@ impl EventList {
                 EventKind::Free { buffer, bytes, category }
             }
         };
-        Event { context: packed.context, kind }
+        StepEvent { context: packed.context, kind }
     }
 }
 
-impl FromIterator<Event> for EventList {
-    fn from_iter<I: IntoIterator<Item = Event>>(events: I) -> EventList {
+impl FromIterator<StepEvent> for EventList {
+    fn from_iter<I: IntoIterator<Item = StepEvent>>(events: I) -> EventList {
         let mut list = EventList::default();
         events.into_iter().for_each(|event| list.push(event));
         list
@@ -161,7 +161,7 @@ mod tests {
     use meshwright_mesh::AxisSet;
 
     use super::*;
-    use crate::record::CallKind;
+    use crate::record::CommOpKind;
 
     #[test]
     fn events_are_those_that_were_added() {
@@ -172,7 +172,7 @@ mod tests {
         let call = |number| {
             EventKind::Call(CommCall {
                 number,
-                op: CallKind::AllReduce,
+                op: CommOpKind::AllReduce,
                 axes: AxisSet::ALL,
                 group: 4,
                 bytes: 32,
@@ -198,17 +198,17 @@ mod tests {
             EventKind::Await { number: 9, of_previous_step: true },
             free(2, 6),
         ];
-        let events: Vec<Event> = (0..)
+        let events: Vec<StepEvent> = (0..)
             .map(ContextId)
             .zip(kinds)
-            .map(|(context, kind)| Event { context, kind })
+            .map(|(context, kind)| StepEvent { context, kind })
             .collect();
         let mut list: EventList = events.iter().copied().collect();
         assert_eq!(list.iter().collect::<Vec<_>>(), events);
         assert_eq!((list.len(), list.kernels.len(), list.buffers.len()), (11, 2, 3));
         assert_eq!(list.at(3), events[3]);
         list.set_kind(8, kernel(2));
-        assert_eq!(list.at(8), Event { context: ContextId(8), kind: kernel(2) });
+        assert_eq!(list.at(8), StepEvent { context: ContextId(8), kind: kernel(2) });
         assert_ne!(list, events.into_iter().collect());
     }
 }

@@ -91,17 +91,17 @@ impl StepLog {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Event;
+    use super::super::StepEvent;
     use super::*;
 
     const CONTEXT: ContextId = ContextId(0);
 
-    fn allocated(buffer: u32, bytes: u64, category: Category) -> Event {
-        Event { context: CONTEXT, kind: EventKind::Alloc { buffer, bytes, category } }
+    fn allocated(buffer: u32, bytes: u64, category: Category) -> StepEvent {
+        StepEvent { context: CONTEXT, kind: EventKind::Alloc { buffer, bytes, category } }
     }
 
-    fn freed(buffer: u32, bytes: u64, category: Category) -> Event {
-        Event { context: CONTEXT, kind: EventKind::Free { buffer, bytes, category } }
+    fn freed(buffer: u32, bytes: u64, category: Category) -> StepEvent {
+        StepEvent { context: CONTEXT, kind: EventKind::Free { buffer, bytes, category } }
     }
 
     /// Parameters of 100 bytes at the beginning, two activations together, and offloaded bytes alone.

@@ -5,7 +5,7 @@ mod event_list;
 mod memory;
 mod step_log;
 
-pub use event::{CallKind, CallSite, CommCall, Context, ContextId, Event, EventKind};
+pub use event::{CallSite, CommCall, CommOpKind, Context, ContextId, EventKind, StepEvent};
 pub use event_list::EventList;
 pub use memory::{LiveBuffer, MemoryPeak};
 pub use meshwright_core::__internal::{Pass, RunningAction};

@@ -5,7 +5,7 @@ use meshwright_comm::MessageId;
 use meshwright_core::__internal::Pass;
 use meshwright_mesh::AxisSet;
 
-use super::{CallSite, Context, Event, EventKind, EventList, LiveBuffer};
+use super::{CallSite, Context, EventKind, EventList, LiveBuffer, StepEvent};
 
 /// The events of one training step on one rank, in the order in which its host issues them.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -26,7 +26,7 @@ pub struct StepLog {
 
 impl StepLog {
     /// Returns the context of an event.
-    pub fn context(&self, event: &Event) -> &Context {
+    pub fn context(&self, event: &StepEvent) -> &Context {
         &self.contexts[event.context.0 as usize]
     }
 
@@ -44,7 +44,7 @@ impl StepLog {
         let mut sums: Vec<(AxisSet, u64, usize)> = Vec::new();
         for event in self.events.iter() {
             let EventKind::Call(call) = event.kind else { continue };
-            if call.op == super::CallKind::Recv {
+            if call.op == super::CommOpKind::Recv {
                 continue;
             }
             match sums.iter_mut().find(|(axes, ..)| *axes == call.axes) {

@@ -8,7 +8,7 @@ use meshwright_comm::MessageId;
 use meshwright_mesh::{AxisId, AxisSet};
 
 use crate::error::SimError;
-use crate::record::{CallKind, CommCall};
+use crate::record::{CommCall, CommOpKind};
 use crate::time::Times;
 
 /// A call of several positions. It begins when all of them have issued it, and the one before it on its channel has
@@ -25,7 +25,7 @@ pub enum JointKind {
     /// A message, its sender and its receiver.
     Message { message: MessageId, ends: [usize; 2] },
     /// A collective of all positions.
-    Collective { op: CallKind, axes: AxisSet },
+    Collective { op: CommOpKind, axes: AxisSet },
 }
 
 impl fmt::Display for JointKind {
@@ -57,7 +57,7 @@ enum FoundCall {
         bytes: u64,
     },
     Collective {
-        op: CallKind,
+        op: CommOpKind,
         axes: AxisSet,
         seconds: f64,
     },
@@ -90,7 +90,7 @@ impl Joints {
             return Err(unmatched);
         };
         *bytes = (*bytes).max(call.bytes);
-        match ends[usize::from(call.op == CallKind::Recv)].replace((position, event)) {
+        match ends[usize::from(call.op == CommOpKind::Recv)].replace((position, event)) {
             None if call.op.is_message() => Ok(idx),
             _ => Err(unmatched),
         }

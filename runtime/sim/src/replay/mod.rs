@@ -23,7 +23,7 @@ use std::sync::Arc;
 
 use crate::error::{BlockedPosition, SimError};
 use crate::options::SimOptions;
-use crate::record::{CallKind, StepLog};
+use crate::record::{CommOpKind, StepLog};
 use crate::time::Times;
 
 use joint::{JointCall, JointKind};
@@ -34,7 +34,7 @@ use trace::StepTrace;
 
 pub use computation::Computation;
 pub use position_time::PositionTime;
-pub use trace::{Lane, Span};
+pub use trace::{SimLane, SimSpan};
 
 /// Steps that are replayed. The last one is the result: it waits for calls of the one before.
 const STEPS: usize = 2;
@@ -45,7 +45,7 @@ pub struct ReplayedStep {
     pub seconds: f64,
     pub positions: Vec<PositionTime>,
     /// The spans, if they are asked for, from the first position's begin on.
-    pub spans: Vec<Span>,
+    pub spans: Vec<SimSpan>,
 }
 
 /// Replays a step that follows another one.
@@ -145,12 +145,12 @@ impl Replay<'_> {
                     if host_waits {
                         streams.host = streams.compute;
                     }
-                    self.trace_event(idx, op.event, Lane::Compute, run);
+                    self.trace_event(idx, op.event, SimLane::Compute, run);
                 }
                 OpKind::Transfer { seconds, is_fetch } => {
                     position.streams.host += self.launch;
                     let run = position.streams.transfer(seconds, is_fetch);
-                    self.trace_event(idx, op.event, Lane::Transfer, run);
+                    self.trace_event(idx, op.event, SimLane::Transfer, run);
                 }
                 OpKind::Issue(call) => self.issue_call(idx, op.event, call),
                 OpKind::Await { call, of_previous_step } => {
@@ -177,7 +177,7 @@ impl Replay<'_> {
                 streams.branch = streams.branch.max(run.1);
                 ends[step][call_idx] = run.1;
                 let lane =
-                    Lane::Collective { axes: call.axes, is_asynchronous: call.is_asynchronous };
+                    SimLane::Collective { axes: call.axes, is_asynchronous: call.is_asynchronous };
                 self.trace_event(idx, event, lane, run);
             }
             CallRun::Joint(joint) => {
@@ -238,7 +238,7 @@ impl Replay<'_> {
         let call = &self.programs[idx].calls[call_idx];
         let issued_in = if of_previous_step { step.checked_sub(1) } else { Some(*step) };
         // There is no step before the first one.
-        let Some(step) = issued_in.filter(|_| call.op != CallKind::Send) else { return true };
+        let Some(step) = issued_in.filter(|_| call.op != CommOpKind::Send) else { return true };
         match call.run {
             CallRun::Free => {}
             CallRun::Alone { .. } => streams.await_collective(call.axes, ends[step][call_idx]),
@@ -263,7 +263,7 @@ impl Replay<'_> {
         true
     }
 
-    fn trace_event(&mut self, idx: usize, event: usize, lane: Lane, run: Interval) {
+    fn trace_event(&mut self, idx: usize, event: usize, lane: SimLane, run: Interval) {
         let is_last_step = self.positions[idx].step + 1 == STEPS;
         if let Some(trace) = self.trace.as_mut().filter(|_| is_last_step) {
             trace.add_event(idx, event, lane, run);

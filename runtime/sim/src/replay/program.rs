@@ -7,7 +7,7 @@ use meshwright_backend::{Kernel, KernelOp};
 use meshwright_mesh::AxisSet;
 
 use crate::error::SimError;
-use crate::record::{CallKind, CommCall, Event, EventKind, StepLog};
+use crate::record::{CommCall, CommOpKind, EventKind, StepEvent, StepLog};
 use crate::time::{Times, is_transfer};
 
 use super::computation::{Computation, Kinds};
@@ -16,7 +16,7 @@ use super::joint::{JointCall, Joints};
 /// The operations of one position in a step.
 pub struct Program {
     pub ops: Vec<Op>,
-    pub calls: Vec<IssuedCall>,
+    pub calls: Vec<ReplayedCall>,
     /// Number of streams of collectives.
     pub streams: usize,
 }
@@ -39,8 +39,8 @@ pub enum OpKind {
 }
 
 /// A collective or message of one position.
-pub struct IssuedCall {
-    pub op: CallKind,
+pub struct ReplayedCall {
+    pub op: CommOpKind,
     pub axes: AxisSet,
     pub is_asynchronous: bool,
     pub run: CallRun,
@@ -90,7 +90,7 @@ struct Compiler<'a> {
     log: &'a StepLog,
     kinds: Kinds<'a>,
     ops: Vec<Op>,
-    calls: Vec<IssuedCall>,
+    calls: Vec<ReplayedCall>,
     /// The index of each call by its number.
     indices: HashMap<u32, usize>,
     streams: Vec<AxisSet>,
@@ -131,7 +131,7 @@ impl Compiler<'_> {
 
     fn kernel(
         &self,
-        event: &Event,
+        event: &StepEvent,
         kernel: &Kernel,
         times: &mut Times<'_>,
     ) -> Result<OpKind, SimError> {
@@ -156,9 +156,9 @@ impl Compiler<'_> {
                 let message = self.log.messages[message as usize];
                 CallRun::Joint(joints.add_message(position, event, call, message)?)
             }
-            None if call.op == CallKind::Send => CallRun::Free,
+            None if call.op == CommOpKind::Send => CallRun::Free,
             // Sums of tied gradients have no identities. They end a step, so the sender is taken to be as far.
-            None if call.op == CallKind::Recv => {
+            None if call.op == CommOpKind::Recv => {
                 let farthest = if position == 0 { joints.positions() - 1 } else { 0 };
                 let seconds = times.of_message([position, farthest], call.bytes);
                 CallRun::Alone { stream: self.stream(call.axes), seconds }
@@ -174,7 +174,7 @@ impl Compiler<'_> {
         let idx = self.calls.len();
         let CommCall { op, axes, is_asynchronous, .. } = *call;
         let round = call.round.map(|number| self.round(number));
-        self.calls.push(IssuedCall { op, axes, is_asynchronous, run, round });
+        self.calls.push(ReplayedCall { op, axes, is_asynchronous, run, round });
         self.indices.insert(call.number, idx);
         self.ops.push(Op { event, kind: OpKind::Issue(idx) });
         if !is_asynchronous {

@@ -14,11 +14,11 @@ use super::streams::Interval;
 
 /// A span of a simulated step.
 #[derive(Debug, Clone)]
-pub struct Span {
+pub struct SimSpan {
     /// Position along `pp`.
     pub position: usize,
     /// The lane.
-    pub lane: Lane,
+    pub lane: SimLane,
     /// Operation and layer: `gemm blocks.3`.
     pub name: Name,
     /// Seconds since the step began on its first position.
@@ -29,7 +29,7 @@ pub struct Span {
 
 /// A lane of a position. It prints the name of the lane in a real trace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Lane {
+pub enum SimLane {
     /// Computations of the pipeline schedule, on the lane `compute` around their kernels.
     Action,
     /// Kernels: `compute`.
@@ -52,17 +52,19 @@ pub enum Lane {
     Transfer,
 }
 
-impl fmt::Display for Lane {
+impl fmt::Display for SimLane {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Lane::Action | Lane::Compute => f.write_str("compute"),
-            Lane::Collective { axes, is_asynchronous } => {
+            SimLane::Action | SimLane::Compute => f.write_str("compute"),
+            SimLane::Collective { axes, is_asynchronous } => {
                 let kind = if *is_asynchronous { " (async)" } else { "" };
                 write!(f, "comm {}{kind}", axes_name(*axes))
             }
-            Lane::Message { is_sent: true, peer } => write!(f, "comm pp (messages to {peer})"),
-            Lane::Message { is_sent: false, peer } => write!(f, "comm pp (messages from {peer})"),
-            Lane::Transfer => f.write_str("transfer"),
+            SimLane::Message { is_sent: true, peer } => write!(f, "comm pp (messages to {peer})"),
+            SimLane::Message { is_sent: false, peer } => {
+                write!(f, "comm pp (messages from {peer})")
+            }
+            SimLane::Transfer => f.write_str("transfer"),
         }
     }
 }
@@ -70,7 +72,7 @@ impl fmt::Display for Lane {
 /// The spans of a step.
 pub struct StepTrace<'a> {
     logs: &'a [Arc<StepLog>],
-    spans: Vec<Span>,
+    spans: Vec<SimSpan>,
     /// The action that each position computes, and its time so far.
     actions: Vec<Option<(RunningAction, Interval)>>,
 }
@@ -81,7 +83,7 @@ impl<'a> StepTrace<'a> {
     }
 
     /// Adds a kernel, or a call that is not joint.
-    pub fn add_event(&mut self, position: usize, event: usize, lane: Lane, run: Interval) {
+    pub fn add_event(&mut self, position: usize, event: usize, lane: SimLane, run: Interval) {
         let log = &self.logs[position];
         let event = &log.events.at(event);
         let Context { layer, action, .. } = log.context(event);
@@ -90,7 +92,7 @@ impl<'a> StepTrace<'a> {
             EventKind::Call(call) => call.op.name(),
             _ => return,
         };
-        if lane == Lane::Compute {
+        if lane == SimLane::Compute {
             self.extend_action(position, *action, run);
         }
         let name = if layer.is_empty() { Name::Fixed(op) } else { Name::Of(op, Arc::clone(layer)) };
@@ -106,12 +108,12 @@ impl<'a> StepTrace<'a> {
                     [(from, to, true, "send"), (to, from, false, "recv")]
                 {
                     let name = Name::Of(op, Arc::clone(&text));
-                    self.add_span(position, Lane::Message { is_sent, peer }, name, run);
+                    self.add_span(position, SimLane::Message { is_sent, peer }, name, run);
                 }
             }
             JointKind::Collective { op, axes } => {
                 for position in 0..self.logs.len() {
-                    let lane = Lane::Collective { axes, is_asynchronous: false };
+                    let lane = SimLane::Collective { axes, is_asynchronous: false };
                     self.add_span(position, lane, Name::Fixed(op.name()), run);
                 }
             }
@@ -119,7 +121,7 @@ impl<'a> StepTrace<'a> {
     }
 
     /// Returns the spans, with times since `begin`.
-    pub fn finish(mut self, begin: f64) -> Vec<Span> {
+    pub fn finish(mut self, begin: f64) -> Vec<SimSpan> {
         for position in 0..self.logs.len() {
             self.extend_action(position, None, (0.0, 0.0));
         }
@@ -140,13 +142,13 @@ impl<'a> StepTrace<'a> {
                 let ended = std::mem::replace(current, action.map(|action| (action, (start, end))));
                 if let Some((RunningAction { work, stage, micro_batch }, run)) = ended {
                     let name: Arc<str> = format!("{stage}.{micro_batch}").into();
-                    self.add_span(position, Lane::Action, Name::Of(work, name), run);
+                    self.add_span(position, SimLane::Action, Name::Of(work, name), run);
                 }
             }
         }
     }
 
-    fn add_span(&mut self, position: usize, lane: Lane, name: Name, (start, end): Interval) {
-        self.spans.push(Span { position, lane, name, start, duration: end - start });
+    fn add_span(&mut self, position: usize, lane: SimLane, name: Name, (start, end): Interval) {
+        self.spans.push(SimSpan { position, lane, name, start, duration: end - start });
     }
 }

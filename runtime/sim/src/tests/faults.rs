@@ -6,7 +6,7 @@ use meshwright_backend::{DType, Kernel, KernelOp};
 use meshwright_mesh::AxisSet;
 
 use super::fixture::{LogWriter, message, plain, unit_cluster};
-use crate::{BlockedPosition, CallKind, EventKind, SimError, StepLog, simulate};
+use crate::{BlockedPosition, CommOpKind, EventKind, SimError, StepLog, simulate};
 
 fn error(mesh: &str, logs: &[Arc<StepLog>]) -> SimError {
     simulate(&unit_cluster(8), &mesh.parse().unwrap(), logs, &plain()).unwrap_err()
@@ -18,9 +18,9 @@ fn a_deadlock_names_positions_and_events() {
     let logs = [0, 1].map(|position| {
         let mut log = LogWriter::new();
         log.map(1);
-        let received = log.message(CallKind::Recv, message(1 - position, 3), 0);
+        let received = log.message(CommOpKind::Recv, message(1 - position, 3), 0);
         log.wait(received);
-        log.message(CallKind::Send, message(position, 3), 0);
+        log.message(CommOpKind::Send, message(position, 3), 0);
         log.finish()
     });
     let call = |from: usize| {
@@ -45,7 +45,7 @@ fn a_deadlock_names_positions_and_events() {
 #[test]
 fn a_missing_collective_is_a_deadlock() {
     let mut first = LogWriter::new();
-    first.blocking(CallKind::AllReduce, AxisSet::ALL, 8);
+    first.blocking(CommOpKind::AllReduce, AxisSet::ALL, 8);
     let mut second = LogWriter::new();
     second.map(1);
     let error = error("pp=2", &[first.finish(), second.finish()]).to_string();
@@ -57,26 +57,26 @@ fn a_missing_collective_is_a_deadlock() {
 
 #[test]
 fn messages_have_two_ends() {
-    let log = |ops: &[CallKind]| {
+    let log = |ops: &[CommOpKind]| {
         let mut log = LogWriter::new();
         for op in ops {
             log.message(*op, message(0, 0), 8);
         }
         log.finish()
     };
-    let assert_unmatched = |logs: [&[CallKind]; 2], position: usize, event: usize| {
+    let assert_unmatched = |logs: [&[CommOpKind]; 2], position: usize, event: usize| {
         let error = error("pp=2", &logs.map(log));
         let found = matches!(error, SimError::UnmatchedMessage { position: p, event: e, message: m }
             if (p, e, m) == (position, event, message(0, 0)));
         assert!(found, "{error}");
     };
-    let (send, recv) = (CallKind::Send, CallKind::Recv);
+    let (send, recv) = (CommOpKind::Send, CommOpKind::Recv);
     assert_unmatched([&[send], &[]], 0, 0);
     assert_unmatched([&[], &[recv]], 1, 0);
     assert_unmatched([&[send], &[send]], 1, 0);
     assert_unmatched([&[send, recv], &[]], 0, 0);
     assert_unmatched([&[send], &[recv, recv]], 1, 1);
-    assert_unmatched([&[CallKind::AllReduce], &[]], 0, 0);
+    assert_unmatched([&[CommOpKind::AllReduce], &[]], 0, 0);
 }
 
 #[test]
@@ -92,7 +92,7 @@ fn awaited_calls_are_issued() {
     // A call that is issued later.
     let mut log = LogWriter::new();
     log.wait(0);
-    log.start(CallKind::AllGather, AxisSet::ALL, 8);
+    log.start(CommOpKind::AllGather, AxisSet::ALL, 8);
     let expected = "event 0 of position 0 waits for call 0, which the log does not issue before";
     assert_eq!(error("1", &[log.finish()]).to_string(), expected);
 }

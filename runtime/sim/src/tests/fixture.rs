@@ -12,8 +12,8 @@ use crate::cluster::{
     AttentionCurve, Cluster, Figure, Gpu, Level, MatmulCurve, Origin, PassRates, Trust,
 };
 use crate::{
-    CallKind, CommCall, Context, ContextId, Event, EventKind, RunningAction, SimOptions,
-    SoftwareFactors, StepLog,
+    CommCall, CommOpKind, Context, ContextId, EventKind, RunningAction, SimOptions,
+    SoftwareFactors, StepEvent, StepLog,
 };
 
 pub fn figure(value: f64) -> Figure {
@@ -134,7 +134,7 @@ impl LogWriter {
 
     pub fn event(&mut self, kind: EventKind) -> usize {
         let context = ContextId(self.log.contexts.len() as u32 - 1);
-        self.log.events.push(Event { context, kind });
+        self.log.events.push(StepEvent { context, kind });
         self.log.events.len() - 1
     }
 
@@ -157,24 +157,24 @@ impl LogWriter {
     }
 
     /// Adds a collective that the rank waits for immediately.
-    pub fn blocking(&mut self, op: CallKind, axes: AxisSet, bytes: u64) -> u32 {
+    pub fn blocking(&mut self, op: CommOpKind, axes: AxisSet, bytes: u64) -> u32 {
         self.call(collective(op, axes, bytes))
     }
 
     /// Adds a collective that the rank waits for later, and returns its number.
-    pub fn start(&mut self, op: CallKind, axes: AxisSet, bytes: u64) -> u32 {
+    pub fn start(&mut self, op: CommOpKind, axes: AxisSet, bytes: u64) -> u32 {
         self.call(CommCall { is_asynchronous: true, ..collective(op, axes, bytes) })
     }
 
     /// Adds one end of a message.
-    pub fn message(&mut self, op: CallKind, message: MessageId, bytes: u64) -> u32 {
+    pub fn message(&mut self, op: CommOpKind, message: MessageId, bytes: u64) -> u32 {
         let call = collective(op, AxisSet::ALL, bytes);
         let message = Some(self.add_message(message));
         self.call(CommCall { is_asynchronous: true, message, ..call })
     }
 
     /// Adds one end of a message without bytes, which may be part of a round.
-    pub fn round_message(&mut self, op: CallKind, message: MessageId, round: Option<u32>) -> u32 {
+    pub fn round_message(&mut self, op: CommOpKind, message: MessageId, round: Option<u32>) -> u32 {
         let call = collective(op, AxisSet::ALL, 0);
         let message = Some(self.add_message(message));
         self.call(CommCall { is_asynchronous: true, message, round, ..call })
@@ -198,7 +198,7 @@ impl LogWriter {
     }
 }
 
-fn collective(op: CallKind, axes: AxisSet, bytes: u64) -> CommCall {
+fn collective(op: CommOpKind, axes: AxisSet, bytes: u64) -> CommCall {
     CommCall {
         number: 0,
         op,

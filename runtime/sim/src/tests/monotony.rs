@@ -7,17 +7,17 @@ use meshwright_mesh::{AxisId, AxisSet, MeshShape};
 use super::fixture::{LogWriter, Numbers, figure, level, message, plain, unit_cluster};
 use crate::cluster::Cluster;
 use crate::time::Times;
-use crate::{CallKind, CommCall, SimOptions, SoftwareFactors, StepLog, simulate};
+use crate::{CommCall, CommOpKind, SimOptions, SoftwareFactors, StepLog, simulate};
 
 const CASES: usize = 2_000;
 
-const OPS: [CallKind; 6] = [
-    CallKind::AllReduce,
-    CallKind::AllGather,
-    CallKind::ReduceScatter,
-    CallKind::AllToAll,
-    CallKind::Broadcast,
-    CallKind::Barrier,
+const OPS: [CommOpKind; 6] = [
+    CommOpKind::AllReduce,
+    CommOpKind::AllGather,
+    CommOpKind::ReduceScatter,
+    CommOpKind::AllToAll,
+    CommOpKind::Broadcast,
+    CommOpKind::Barrier,
 ];
 
 /// A cluster of nodes, racks and a network, each no faster than the level inside.
@@ -42,7 +42,7 @@ fn random_cluster(numbers: &mut Numbers) -> Cluster {
     cluster
 }
 
-fn seconds(cluster: &Cluster, mesh: &str, op: CallKind, bytes: u64) -> f64 {
+fn seconds(cluster: &Cluster, mesh: &str, op: CommOpKind, bytes: u64) -> f64 {
     let mesh: MeshShape = mesh.parse().unwrap();
     let axes = AxisSet::of(AxisId::Fsdp);
     let call = CommCall {
@@ -100,7 +100,7 @@ fn more_ranks_take_no_less_time() {
         let whole = numbers.between(1e6, 1e10);
         let of = |ranks: u64| {
             let sent = whole * (ranks - 1) as f64 / ranks as f64;
-            let sent = if op == CallKind::AllReduce { 2.0 * sent } else { sent };
+            let sent = if op == CommOpKind::AllReduce { 2.0 * sent } else { sent };
             seconds(&cluster, &format!("fsdp={ranks}"), op, sent as u64)
         };
         // Bytes are rounded to integers.
@@ -140,7 +140,7 @@ fn random_logs(numbers: &mut Numbers, extra: [u64; 2]) -> Vec<Arc<StepLog>> {
         let mut started = Vec::new();
         for batch in 0..3 {
             if position == 1 {
-                let received = log.message(CallKind::Recv, message(0, batch), 1 << 20);
+                let received = log.message(CommOpKind::Recv, message(0, batch), 1 << 20);
                 log.wait(received);
             }
             for _ in 0..4 {
@@ -155,11 +155,11 @@ fn random_logs(numbers: &mut Numbers, extra: [u64; 2]) -> Vec<Arc<StepLog>> {
                 log.map(numbers.below(3) + std::mem::take(&mut kernel));
             }
             if position == 0 {
-                log.message(CallKind::Send, message(0, batch), 1 << 20);
+                log.message(CommOpKind::Send, message(0, batch), 1 << 20);
             }
         }
         started.into_iter().for_each(|call| log.wait(call));
-        log.blocking(CallKind::AllReduce, AxisSet::ALL, 8);
+        log.blocking(CommOpKind::AllReduce, AxisSet::ALL, 8);
         log.finish()
     });
     logs.into()

@@ -8,7 +8,7 @@ use meshwright_mesh::{AxisId, AxisSet};
 use super::fixture::{LogWriter, figure, plain, unit_cluster};
 use crate::cluster::Cluster;
 use crate::{
-    CallKind, PositionTime, SimOptions, SimulatedStep, SoftwareFactors, StepLog, simulate,
+    CommOpKind, PositionTime, SimOptions, SimulatedStep, SoftwareFactors, StepLog, simulate,
 };
 
 const TP: AxisSet = AxisSet::of(AxisId::Tp);
@@ -28,7 +28,7 @@ fn run(log: LogWriter) -> (f64, PositionTime) {
 fn blocking_calls_are_exposed() {
     let mut log = LogWriter::new();
     log.map(10);
-    log.blocking(CallKind::AllGather, TP, 7);
+    log.blocking(CommOpKind::AllGather, TP, 7);
     log.map(5);
     let (seconds, position) = run(log);
     assert_eq!(seconds, 22.0);
@@ -41,7 +41,7 @@ fn blocking_calls_are_exposed() {
 fn asynchronous_calls_overlap_kernels() {
     let mut log = LogWriter::new();
     log.map(10);
-    let gather = log.start(CallKind::AllGather, TP, 7);
+    let gather = log.start(CommOpKind::AllGather, TP, 7);
     log.map(5);
     log.wait(gather);
     log.map(1);
@@ -54,7 +54,7 @@ fn asynchronous_calls_overlap_kernels() {
 fn calls_on_one_stream_take_the_sum() {
     for (second, expected) in [(TP, 14.0), (DP, 7.0)] {
         let mut log = LogWriter::new();
-        let calls = [TP, second].map(|axes| log.start(CallKind::AllGather, axes, 7));
+        let calls = [TP, second].map(|axes| log.start(CommOpKind::AllGather, axes, 7));
         calls.into_iter().for_each(|call| log.wait(call));
         assert_eq!(run(log).0, expected);
     }
@@ -64,7 +64,7 @@ fn calls_on_one_stream_take_the_sum() {
 #[test]
 fn calls_of_a_graph_do_not_overlap() {
     let mut log = LogWriter::new();
-    let calls = [TP, DP].map(|axes| log.start(CallKind::AllGather, axes, 7));
+    let calls = [TP, DP].map(|axes| log.start(CommOpKind::AllGather, axes, 7));
     log.map(3);
     calls.into_iter().for_each(|call| log.wait(call));
     let options = SimOptions { cuda_graphs: true, ..plain() };
@@ -76,7 +76,9 @@ fn a_call_of_no_bytes_takes_its_latency() {
     let mut cluster = unit_cluster(2);
     cluster.levels[0].latency = figure(0.25);
     cluster.levels[1].latency = figure(4.0);
-    for op in [CallKind::AllGather, CallKind::AllReduce, CallKind::AllToAll, CallKind::Barrier] {
+    for op in
+        [CommOpKind::AllGather, CommOpKind::AllReduce, CommOpKind::AllToAll, CommOpKind::Barrier]
+    {
         for (axes, expected) in [(TP, 0.25), (DP, 4.0), (TP.union(DP), 4.25)] {
             let mut log = LogWriter::new();
             log.blocking(op, axes, 0);
@@ -91,10 +93,10 @@ fn calls_of_the_previous_step_are_awaited() {
     let mut log = LogWriter::new();
     log.map(2);
     // The log has one more call before, so numbers are not indices of gathers.
-    log.blocking(CallKind::AllGather, TP, 1);
+    log.blocking(CommOpKind::AllGather, TP, 1);
     log.wait_for_previous_step(1);
     log.map(5);
-    log.start(CallKind::AllGather, DP, 9);
+    log.start(CommOpKind::AllGather, DP, 9);
     let (seconds, position) = run(log);
     assert_eq!(position.exposed_over(DP), 6.0);
     assert_eq!(seconds, 14.0);
@@ -104,7 +106,7 @@ fn calls_of_the_previous_step_are_awaited() {
 #[test]
 fn collectives_slow_kernels() {
     let mut log = LogWriter::new();
-    let gather = log.start(CallKind::AllGather, TP, 6);
+    let gather = log.start(CommOpKind::AllGather, TP, 6);
     log.map(10);
     log.wait(gather);
     let software = SoftwareFactors { interference: 0.5, jitter_per_doubling: 0.0 };
@@ -119,10 +121,10 @@ fn collectives_slow_kernels() {
 #[test]
 fn every_collective_slows_its_part() {
     let mut log = LogWriter::new();
-    log.start(CallKind::AllGather, TP, 3);
+    log.start(CommOpKind::AllGather, TP, 3);
     log.map(2);
     log.map(4);
-    let second = log.start(CallKind::AllGather, DP, 3);
+    let second = log.start(CommOpKind::AllGather, DP, 3);
     log.map(1);
     log.map(4);
     log.wait(second);

@@ -12,7 +12,7 @@ use meshwright_pipeline::schedule::{
 
 use super::fixture::{LogWriter, figure, message, plain, unit_cluster};
 use crate::cluster::Cluster;
-use crate::{CallKind, Lane, RunningAction, SimOptions, SimulatedStep, StepLog, simulate};
+use crate::{CommOpKind, RunningAction, SimLane, SimOptions, SimulatedStep, StepLog, simulate};
 
 const COSTS: Costs = Costs { forward: 2.0, input: 3.0, weight: 1.0, message: 0.0 };
 
@@ -39,12 +39,13 @@ fn logs_in_rounds(
         for action in actions {
             match action {
                 ScheduleAction::Send(message) => {
-                    let sent = log.round_message(CallKind::Send, id(*message), round_of(*message));
+                    let sent =
+                        log.round_message(CommOpKind::Send, id(*message), round_of(*message));
                     log.wait(sent);
                 }
                 ScheduleAction::Recv(message) => {
                     let received =
-                        log.round_message(CallKind::Recv, id(*message), round_of(*message));
+                        log.round_message(CommOpKind::Recv, id(*message), round_of(*message));
                     receives.push((*message, received));
                 }
                 _ => {}
@@ -64,7 +65,7 @@ fn logs_in_rounds(
             }
         }
         log.begin(Pass::Update, "", None);
-        log.blocking(CallKind::AllReduce, AxisSet::ALL, 0);
+        log.blocking(CommOpKind::AllReduce, AxisSet::ALL, 0);
         log.finish()
     });
     logs.collect()
@@ -161,16 +162,16 @@ fn messages_of_a_round_end_together() {
             let id = message(0, index);
             // The second message is sent later.
             sender.map(5 * index as u64);
-            let sent = sender.round_message(CallKind::Send, id, Some(round));
+            let sent = sender.round_message(CommOpKind::Send, id, Some(round));
             sender.wait(sent);
-            let received = receiver.round_message(CallKind::Recv, id, Some(round));
+            let received = receiver.round_message(CommOpKind::Recv, id, Some(round));
             first = if index == 0 { received } else { first };
         }
         receiver.wait(first);
         receiver.map(1);
         // Positions begin steps together.
         for log in [&mut sender, &mut receiver] {
-            log.blocking(CallKind::AllReduce, AxisSet::ALL, 0);
+            log.blocking(CommOpKind::AllReduce, AxisSet::ALL, 0);
         }
         run(&unit_cluster(8), &[sender.finish(), receiver.finish()], &plain()).seconds
     };
@@ -201,7 +202,7 @@ fn actions_and_messages_have_spans() {
     let mut lines: Vec<(usize, f64, String)> = Vec::new();
     for span in &step.spans {
         let (lane, name) = (span.lane, &span.name);
-        if matches!(lane, Lane::Action | Lane::Message { is_sent: false, .. }) {
+        if matches!(lane, SimLane::Action | SimLane::Message { is_sent: false, .. }) {
             lines.push((span.position, span.start, format!("{lane}: {name} {}", span.duration)));
         }
     }

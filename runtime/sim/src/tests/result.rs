@@ -5,7 +5,7 @@ use meshwright_core::__internal::Pass;
 use meshwright_mesh::{AxisId, AxisSet};
 
 use super::fixture::{LogWriter, h100, message, plain};
-use crate::{CallKind, Computation, EventKind, StepWork, simulate};
+use crate::{CommOpKind, Computation, EventKind, StepWork, simulate};
 
 /// Two stages on 16 GPUs, `tp=8`: one gather, one matmul and one message forward; a loss and an update.
 #[test]
@@ -25,14 +25,14 @@ fn a_small_step_is_exact() {
     let logs = [0, 1].map(|position| {
         let mut log = LogWriter::new();
         if position == 1 {
-            let received = log.message(CallKind::Recv, message(0, 0), shard);
+            let received = log.message(CommOpKind::Recv, message(0, 0), shard);
             log.wait(received);
         }
         log.begin(Pass::Forward, "blocks.0", None);
-        log.blocking(CallKind::AllGather, tp, sent);
+        log.blocking(CommOpKind::AllGather, tp, sent);
         log.event(EventKind::Kernel(matmul));
         if position == 0 {
-            log.message(CallKind::Send, message(0, 0), shard);
+            log.message(CommOpKind::Send, message(0, 0), shard);
         } else {
             log.begin(Pass::Forward, "head", None);
             log.event(EventKind::Kernel(matmul));
@@ -40,7 +40,7 @@ fn a_small_step_is_exact() {
         }
         log.begin(Pass::Update, "", None);
         log.kernel(KernelOp::Adamw, 1 << 32);
-        log.blocking(CallKind::AllReduce, AxisSet::ALL, 16);
+        log.blocking(CommOpKind::AllReduce, AxisSet::ALL, 16);
         log.finish()
     });
     let step = simulate(&h100(), &"pp=2,tp=8".parse().unwrap(), &logs, &plain()).unwrap();

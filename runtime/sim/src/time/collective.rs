@@ -6,7 +6,7 @@
 //! *Optimization of collective communication operations in MPICH* (2005).
 
 use crate::cluster::Level;
-use crate::record::CallKind;
+use crate::record::CommOpKind;
 
 use super::group::GroupLevel;
 
@@ -14,15 +14,15 @@ use super::group::GroupLevel;
 const IN_NETWORK_RANKS: f64 = 4.0;
 
 /// Returns the seconds of a collective whose ranks send `bytes` each over `levels`; 0 for one rank.
-pub fn collective_seconds(op: CallKind, bytes: f64, levels: &[GroupLevel<'_>]) -> f64 {
+pub fn collective_seconds(op: CommOpKind, bytes: f64, levels: &[GroupLevel<'_>]) -> f64 {
     if levels.is_empty() {
         return 0.0;
     }
     let ranks = ranks(levels);
     let whole = bytes * ranks / (ranks - 1.0);
     match op {
-        CallKind::AllReduce => all_reduce(levels, whole / 2.0),
-        CallKind::AllToAll => all_to_all(levels, bytes),
+        CommOpKind::AllReduce => all_reduce(levels, whole / 2.0),
+        CommOpKind::AllToAll => all_to_all(levels, bytes),
         _ => (latency(levels) + pipelined(levels, bytes)).min(hierarchical(levels, whole)),
     }
 }

@@ -14,7 +14,7 @@ use meshwright_mesh::{AxisSet, MeshShape};
 
 use crate::cluster::Cluster;
 use crate::error::SimError;
-use crate::record::{CallKind, CommCall};
+use crate::record::{CommCall, CommOpKind};
 
 pub use kernel::is_transfer;
 pub use software::SoftwareFactors;
@@ -24,7 +24,7 @@ pub struct Times<'a> {
     cluster: &'a Cluster,
     mesh: &'a MeshShape,
     kernels: HashMap<Kernel, f64>,
-    collectives: HashMap<(CallKind, AxisSet, u64), f64>,
+    collectives: HashMap<(CommOpKind, AxisSet, u64), f64>,
 }
 
 impl<'a> Times<'a> {

@@ -5,7 +5,7 @@ use meshwright_mesh::{AxisId, AxisSet, MeshShape};
 
 use super::Times;
 use crate::cluster::Cluster;
-use crate::record::{CallKind, CommCall};
+use crate::record::{CommCall, CommOpKind};
 use crate::tests::fixture::{h100, level, unit_cluster};
 
 fn assert_close(value: f64, expected: f64) {
@@ -99,7 +99,7 @@ fn other_kernels_move_bytes() {
     }
 }
 
-fn collective_on(cluster: &Cluster, mesh: &str, op: CallKind, axes: AxisSet, bytes: u64) -> f64 {
+fn collective_on(cluster: &Cluster, mesh: &str, op: CommOpKind, axes: AxisSet, bytes: u64) -> f64 {
     let mesh: MeshShape = mesh.parse().unwrap();
     let call = CommCall {
         number: 0,
@@ -121,7 +121,7 @@ const BYTES: u64 = 4_200_000_000;
 #[test]
 fn gathers_use_the_links_of_their_group() {
     let cluster = h100();
-    let gather = |mesh: &str| collective_on(&cluster, mesh, CallKind::AllGather, FSDP, BYTES);
+    let gather = |mesh: &str| collective_on(&cluster, mesh, CommOpKind::AllGather, FSDP, BYTES);
     let sent = BYTES as f64;
     assert_eq!(gather("tp=8"), 0.0);
     assert_close(gather("fsdp=8"), 20e-6 + sent / 361e9);
@@ -134,7 +134,7 @@ fn gathers_use_the_links_of_their_group() {
     let mut slow = unit_cluster(2);
     slow.levels[1] = level("cluster", usize::MAX, 0.1, 0.0);
     let sent = |whole: f64| (whole * 3.0 / 4.0) as u64;
-    let seconds = collective_on(&slow, "fsdp=4", CallKind::ReduceScatter, FSDP, sent(400.0));
+    let seconds = collective_on(&slow, "fsdp=4", CommOpKind::ReduceScatter, FSDP, sent(400.0));
     assert_close(seconds, 200.0 + 100.0 / 0.1);
 }
 
@@ -144,7 +144,7 @@ fn all_reduces_take_the_fastest_algorithm() {
     let all_reduce = |mesh: &str, whole: f64| {
         let ranks: f64 = mesh["fsdp=".len()..].split(',').next().unwrap().parse().unwrap();
         let sent = (2.0 * whole * (ranks - 1.0) / ranks).round() as u64;
-        collective_on(&cluster, mesh, CallKind::AllReduce, FSDP, sent)
+        collective_on(&cluster, mesh, CommOpKind::AllReduce, FSDP, sent)
     };
     // Reductions by the switch of a node, for more than four ranks.
     assert_close(all_reduce("fsdp=8", 8e9), 20e-6 + 14e9 / 440e9);
@@ -157,14 +157,14 @@ fn all_reduces_take_the_fastest_algorithm() {
     assert_close(all_reduce("fsdp=16", 8e9), inside + 180e-6 + 1e9 / 26e9);
     let mut slow = unit_cluster(2);
     slow.levels[1] = level("cluster", usize::MAX, 0.1, 0.0);
-    let seconds = collective_on(&slow, "fsdp=4", CallKind::AllReduce, FSDP, 600);
+    let seconds = collective_on(&slow, "fsdp=4", CommOpKind::AllReduce, FSDP, 600);
     assert_close(seconds, 2.0 * 200.0 + 200.0 / 0.1);
 }
 
 #[test]
 fn all_to_alls_share_the_network() {
     let cluster = h100();
-    let exchange = |mesh: &str| collective_on(&cluster, mesh, CallKind::AllToAll, FSDP, BYTES);
+    let exchange = |mesh: &str| collective_on(&cluster, mesh, CommOpKind::AllToAll, FSDP, BYTES);
     assert_close(exchange("fsdp=8"), 20e-6 + BYTES as f64 / 361e9);
     // 8 of 15 other ranks are in the other node.
     assert_close(exchange("fsdp=16"), 110e-6 + BYTES as f64 * 8.0 / 15.0 / 26e9);
@@ -174,7 +174,7 @@ fn all_to_alls_share_the_network() {
 fn groups_follow_the_order_of_ranks() {
     let cluster = h100();
     let gather = |mesh: MeshShape| {
-        let (op, bytes) = (CallKind::AllGather, BYTES);
+        let (op, bytes) = (CommOpKind::AllGather, BYTES);
         let call = CommCall {
             number: 0,
             op,

@@ -4,7 +4,7 @@ use std::panic::Location;
 
 use crate::layout::AxisSet;
 use meshwright_core::__internal::Pass;
-use meshwright_sim::{CallKind, ContextId, EventKind, StepLog};
+use meshwright_sim::{CommOpKind, ContextId, EventKind, StepLog};
 
 use super::layer_field::LayerField;
 
@@ -52,7 +52,7 @@ pub fn calls_of(log: &StepLog) -> Vec<RecordedCall> {
                     op: call.op.name(),
                     axes: call.axes,
                     pass: log.context(&event).pass,
-                    bytes: if call.op == CallKind::Recv { 0 } else { call.bytes },
+                    bytes: if call.op == CommOpKind::Recv { 0 } else { call.bytes },
                     overlapped: call.is_asynchronous.then(Vec::new),
                 });
             }

@@ -9,7 +9,8 @@ use crate::tensor::ZeroStage;
 use crate::train::{Error, Result};
 use meshwright_sim::cluster::Cluster;
 use meshwright_sim::{
-    CallKind, CommCall, Context, ContextId, Event, EventKind, Pass, SimOptions, StepLog, simulate,
+    CommCall, CommOpKind, Context, ContextId, EventKind, Pass, SimOptions, StepEvent, StepLog,
+    simulate,
 };
 
 /// Bytes of an element of a gradient in its reduction.
@@ -20,7 +21,7 @@ const PARAMETER: f64 = 2.0;
 /// Seconds of one collective of a mesh on a cluster, replayed alone.
 pub struct Collectives<'a> {
     cluster: &'a Cluster,
-    known: HashMap<(MeshShape, CallKind, AxisSet, u64), f64>,
+    known: HashMap<(MeshShape, CommOpKind, AxisSet, u64), f64>,
 }
 
 /// Seconds of the collectives of all parameters of a rank.
@@ -58,10 +59,10 @@ impl<'a> Collectives<'a> {
         let sent = |ranks: f64| (ranks - 1.0) / ranks;
         let mut of = |op, axes, bytes: f64| self.seconds(mesh, op, axes, bytes as u64);
         let gradients = GRADIENT * elements;
-        let reduction = of(CallKind::ReduceScatter, shared, gradients * sent(shards))?;
+        let reduction = of(CommOpKind::ReduceScatter, shared, gradients * sent(shards))?;
         let ranks = mesh.degree_of(rest) as f64;
-        let replicas = of(CallKind::AllReduce, rest, 2.0 * gradients / shards * sent(ranks))?;
-        let gather = of(CallKind::AllGather, shared, PARAMETER * elements * sent(shards))?;
+        let replicas = of(CommOpKind::AllReduce, rest, 2.0 * gradients / shards * sent(ranks))?;
+        let gather = of(CommOpKind::AllGather, shared, PARAMETER * elements * sent(shards))?;
         let [reduction, replicas, gather] =
             [reduction, replicas, gather].map(|seconds| seconds * units);
         Ok(DataTimes { reduction, replicas, gather })
@@ -70,7 +71,7 @@ impl<'a> Collectives<'a> {
     fn seconds(
         &mut self,
         mesh: &MeshShape,
-        op: CallKind,
+        op: CommOpKind,
         axes: AxisSet,
         bytes: u64,
     ) -> Result<f64> {
@@ -94,7 +95,7 @@ impl<'a> Collectives<'a> {
 }
 
 /// Returns the log of one collective.
-fn log_of(op: CallKind, axes: AxisSet, group: usize, bytes: u64) -> StepLog {
+fn log_of(op: CommOpKind, axes: AxisSet, group: usize, bytes: u64) -> StepLog {
     let call = CommCall {
         number: 0,
         op,
@@ -109,7 +110,7 @@ fn log_of(op: CallKind, axes: AxisSet, group: usize, bytes: u64) -> StepLog {
     let context = Context { pass: Pass::Update, action: None, layer: "".into(), function: "" };
     StepLog {
         contexts: vec![context],
-        events: [Event { context: ContextId(0), kind: EventKind::Call(call) }]
+        events: [StepEvent { context: ContextId(0), kind: EventKind::Call(call) }]
             .into_iter()
             .collect(),
         ..StepLog::default()

@@ -12,14 +12,17 @@ mod candidate;
 mod cell;
 mod cells;
 mod communication;
+mod effort;
 mod estimate;
 mod left_out;
 mod nothing_fits;
 mod parallel;
+mod planned_run;
 mod ranking;
 mod report;
 mod rules;
 mod search;
+mod simulated_candidate;
 mod simulations;
 mod space;
 #[cfg(test)]
@@ -30,9 +33,10 @@ use crate::train::console::counted;
 use crate::train::{Error, LanguageModel, Result};
 use meshwright_sim::cluster::SizedCluster;
 
+use effort::{Effort, TOP};
 use nothing_fits::explain_misfit;
 use report::report;
-use search::{Effort, Found, TOP, search};
+use search::{Found, search};
 
 /// Searches the best plans on all GPUs of `on`, and returns the report of `--plan`.
 ///

@@ -9,7 +9,10 @@ use crate::train::{Error, LanguageModel};
 use meshwright_sim::cluster::{Catalog, SizedCluster};
 
 use super::candidate::Candidate;
-use super::search::{Effort, PlannedRun, search, simulate_candidate};
+use super::effort::Effort;
+use super::planned_run::PlannedRun;
+use super::search::search;
+use super::simulated_candidate::simulate_candidate;
 use super::space::USABLE_MEMORY;
 
 /// Changes that are shown.

@@ -1,6 +1,6 @@
 //! The order of plans: the fastest first, but of those that a prediction cannot tell apart, the simpler one.
 
-use super::search::PlannedRun;
+use super::planned_run::PlannedRun;
 
 /// Most GPUs of the smaller difference.
 const FEW_GPUS: usize = 1024;

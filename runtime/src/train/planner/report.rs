@@ -8,8 +8,10 @@ use crate::train::console::counted;
 use crate::train::simulate::SimulatedRun;
 use meshwright_sim::cluster::SizedCluster;
 
-use super::rules::{Scale, check_rules};
-use super::search::{Found, PlannedRun, TOP};
+use super::effort::TOP;
+use super::planned_run::PlannedRun;
+use super::rules::{RunScale, check_rules};
+use super::search::Found;
 
 /// Width of the name of a line.
 const INDENT: usize = 8;
@@ -46,7 +48,7 @@ pub fn report(settings: &RunSettings, on: &SizedCluster, found: &Found) -> Strin
     );
     let (node, outline) = (on.cluster.node(), &model.outline);
     let scale =
-        Scale { gpus: on.gpus, parameters: model.parameters, seq: settings.seq, node, outline };
+        RunScale { gpus: on.gpus, parameters: model.parameters, seq: settings.seq, node, outline };
     for (idx, verdict) in check_rules(&scale, plans).iter().enumerate() {
         line(if idx == 0 { "rules" } else { "" }, verdict);
     }

@@ -4,10 +4,10 @@ use crate::layout::AxisId;
 use crate::nn::RecomputeOverride;
 use crate::train::Outline;
 
-use super::search::PlannedRun;
+use super::planned_run::PlannedRun;
 
 /// The run that rules are about.
-pub struct Scale<'a> {
+pub struct RunScale<'a> {
     pub gpus: usize,
     pub parameters: f64,
     pub seq: usize,
@@ -18,8 +18,8 @@ pub struct Scale<'a> {
 /// A rule of thumb.
 struct Rule {
     name: &'static str,
-    applies: fn(&Scale<'_>, &PlannedRun) -> bool,
-    keeps: fn(&Scale<'_>, &PlannedRun) -> bool,
+    applies: fn(&RunScale<'_>, &PlannedRun) -> bool,
+    keeps: fn(&RunScale<'_>, &PlannedRun) -> bool,
 }
 
 /// The rules, as courses and reports on large-scale training state them.
@@ -92,7 +92,7 @@ const RULES: [Rule; 11] = [
 
 /// Returns the rules that apply to the first plan, and whether it keeps each, with the reason if not: how much slower
 /// the best of the other plans that keep it is.
-pub fn check_rules(scale: &Scale<'_>, plans: &[PlannedRun]) -> Vec<String> {
+pub fn check_rules(scale: &RunScale<'_>, plans: &[PlannedRun]) -> Vec<String> {
     let Some(best) = plans.first() else { return Vec::new() };
     let rules = RULES.iter().filter(|rule| (rule.applies)(scale, best));
     let verdict = |rule: &Rule| {

@@ -8,9 +8,7 @@ use crate::mesh::MeshShape;
 use crate::nn::RecomputeOverride;
 use crate::tensor::ParamRef;
 use crate::train::config::RunSettings;
-use crate::train::machine::open_machine;
-use crate::train::plan::{ModelPlan, OpenedModel, Plan};
-use crate::train::simulate::SimulatedRun;
+use crate::train::plan::{ModelPlan, OpenedModel};
 use crate::train::{Family, LanguageModel, Result};
 use meshwright_sim::cluster::SizedCluster;
 
@@ -19,43 +17,16 @@ use super::candidate::Candidate;
 use super::cell::CellKey;
 use super::cells::measure_cells;
 use super::communication::Collectives;
+use super::effort::Effort;
 use super::estimate::{Estimate, Estimator};
 use super::left_out::LeftOut;
-use super::ranking::{rank, tie};
+use super::planned_run::PlannedRun;
+use super::ranking::rank;
 use super::simulations::simulate_best;
 use super::space::{Frame, SearchedModel, USABLE_MEMORY, frames, recomputations};
 
 /// Estimates that are this much larger than the memory are kept: they are rough.
 const MEMORY_MARGIN: f64 = 1.05;
-
-/// Plans that are printed if `--top` is not given.
-pub const TOP: usize = 5;
-
-/// The effort of a search. It is counted and not timed, so that a search has one result.
-#[derive(Debug, Clone, Copy)]
-pub struct Effort {
-    /// Plans that fit and are simulated.
-    pub plans: usize,
-    /// Most candidates that are simulated, whether they fit or not.
-    pub candidates: usize,
-}
-
-impl Effort {
-    /// The effort of `--plan` that prints `top` plans.
-    pub fn to_rank(top: usize) -> Effort {
-        Effort { plans: 10.max(2 * top), candidates: 14.max(3 * top) }
-    }
-
-    /// The effort to find a plan that fits.
-    pub const TO_FIT: Effort = Effort { plans: 1, candidates: 4 };
-}
-
-/// A candidate that was dry-run in full, and simulated.
-#[derive(Debug, Clone)]
-pub struct PlannedRun {
-    pub candidate: Candidate,
-    pub run: SimulatedRun,
-}
 
 /// The result of a search.
 pub struct Found {
@@ -137,34 +108,6 @@ pub fn search<M: LanguageModel>(
     let mut plans = simulate_best::<M>(settings, on, effort, &model, estimated, &mut left_out)?;
     rank(&mut plans, on.gpus);
     Ok(Found { plans, considered, left_out, smallest, model })
-}
-
-/// Dry-runs a candidate in full, and simulates it: with CUDA graphs, and without them if that is clearly faster, since
-/// collectives of different process groups do not overlap each other in a graph.
-///
-/// # Errors
-/// As a run that is only simulated.
-pub fn simulate_candidate<M: LanguageModel>(
-    settings: &RunSettings,
-    on: &SizedCluster,
-    candidate: &Candidate,
-) -> Result<PlannedRun> {
-    let config = candidate.settings(settings, on).resolve()?;
-    let machine = Arc::from(open_machine(&config)?);
-    let mut plan = Plan::new::<M>(config, machine, None)?;
-    let planned = PlannedRun { candidate: *candidate, run: SimulatedRun::of_plan::<M>(&plan, on)? };
-    if !plan.config.graphs {
-        return Ok(planned);
-    }
-    // An eager step has messages of its own, so its times are those of another dry run.
-    plan.config.graphs = false;
-    let is_faster = |run: &SimulatedRun| run.step_s * (1.0 + tie(on.gpus)) < planned.run.step_s;
-    if !is_faster(&SimulatedRun::of_plan::<M>(&plan, on)?) {
-        return Ok(planned);
-    }
-    let eager = Candidate { is_eager: true, ..*candidate };
-    let eager = simulate_candidate::<M>(settings, on, &eager)?;
-    Ok(if is_faster(&eager.run) { eager } else { planned })
 }
 
 /// Opens the model and declares it on one rank.

@@ -10,10 +10,12 @@ use crate::train::{Error, LanguageModel, Result};
 use meshwright_sim::cluster::SizedCluster;
 
 use super::candidate::Candidate;
+use super::effort::Effort;
 use super::estimate::Estimate;
 use super::left_out::LeftOut;
 use super::parallel::map_on_cores;
-use super::search::{Effort, PlannedRun, simulate_candidate};
+use super::planned_run::PlannedRun;
+use super::simulated_candidate::simulate_candidate;
 use super::space::{SearchedModel, USABLE_MEMORY};
 
 /// Time of a corrected estimate, over the best simulated one, after which no candidate is simulated.

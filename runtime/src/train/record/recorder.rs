@@ -13,7 +13,7 @@ use meshwright_core::__internal::{
     Pass, RunningAction, current_action, current_location, current_pass,
 };
 use meshwright_sim::{
-    CallKind, CallSite, CommCall, Context, ContextId, Event, EventKind, LiveBuffer, StepLog,
+    CallSite, CommCall, CommOpKind, Context, ContextId, EventKind, LiveBuffer, StepEvent, StepLog,
 };
 
 /// Records the steps of one rank. All observed work is done by the thread of the rank, which knows the pass, the layer
@@ -49,7 +49,7 @@ struct Recording {
 #[derive(Debug, PartialEq, Eq)]
 struct PendingCall {
     field: Arc<str>,
-    op: CallKind,
+    op: CommOpKind,
 }
 
 /// A buffer in use.
@@ -117,7 +117,7 @@ impl Recording {
     fn push(&mut self, kind: EventKind) {
         if self.is_open {
             let context = self.current_context();
-            self.log.events.push(Event { context, kind });
+            self.log.events.push(StepEvent { context, kind });
         }
     }
 
@@ -216,7 +216,7 @@ impl CallObserver for StepRecorder {
         };
         let recorded = CommCall {
             number: index as u32,
-            op: CallKind::of(&call.op),
+            op: CommOpKind::of(&call.op),
             axes: call.axes,
             group: self.mesh.degree_of(call.axes) as u32,
             bytes: bytes as u64,

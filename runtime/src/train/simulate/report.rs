@@ -13,7 +13,7 @@ use crate::train::{Error, LanguageModel, Result};
 use meshwright_comm::__internal::axes_name;
 use meshwright_sim::cluster::SizedCluster;
 use meshwright_sim::{
-    Computation, EventKind, Pass, SimOptions, SimulatedStep, Span, StepLog, StepWork, simulate,
+    Computation, EventKind, Pass, SimOptions, SimSpan, SimulatedStep, StepLog, StepWork, simulate,
 };
 
 /// A simulated run: a step on all GPUs of a described cluster, and what follows for the whole run.
@@ -56,7 +56,7 @@ pub struct SimulatedRun {
     /// Tokens of the whole run, its days and its GPU-hours without interruptions, if `--tokens` is given.
     pub run: Option<WholeRun>,
     #[serde(skip)]
-    pub(in crate::train) spans: Vec<Span>,
+    pub(in crate::train) spans: Vec<SimSpan>,
 }
 
 /// A whole run without interruptions.

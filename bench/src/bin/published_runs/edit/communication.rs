@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use meshwright::backend::{DType, Kernel, KernelOp};
 use meshwright::mesh::{AxisId, AxisSet};
 use meshwright::sim::cluster::Gpu;
-use meshwright::sim::{CallKind, CommCall, Event, EventKind, Pass, StepLog};
+use meshwright::sim::{CommCall, CommOpKind, EventKind, Pass, StepEvent, StepLog};
 
 use super::kernels::scale_bytes;
 use super::{list_of, replace};
@@ -17,12 +17,12 @@ const TP: AxisSet = AxisSet::of(AxisId::Tp);
 pub fn reduce_whole_stream(log: &mut StepLog, tp: usize) {
     let mut left_out = HashSet::new();
     replace(log, |_, event, kinds| match event.kind {
-        EventKind::Call(call) if call.axes == TP && call.op == CallKind::AllGather => {
+        EventKind::Call(call) if call.axes == TP && call.op == CommOpKind::AllGather => {
             left_out.insert(call.number);
         }
         EventKind::Await { number, of_previous_step: false } if left_out.contains(&number) => {}
-        EventKind::Call(call) if call.axes == TP && call.op == CallKind::ReduceScatter => {
-            let (op, bytes) = (CallKind::AllReduce, 2 * call.bytes);
+        EventKind::Call(call) if call.axes == TP && call.op == CommOpKind::ReduceScatter => {
+            let (op, bytes) = (CommOpKind::AllReduce, 2 * call.bytes);
             kinds.push(EventKind::Call(CommCall { op, bytes, ..call }));
         }
         kind => kinds.push(kind),
@@ -55,7 +55,7 @@ pub fn send_whole_messages(log: &mut StepLog, tp: usize) {
 pub fn hide_tensor_parallel(log: &mut StepLog, hidden: f64) {
     replace(log, |_, event, kinds| {
         kinds.push(match event.kind {
-            EventKind::Call(call) if call.axes == TP && call.op != CallKind::AllReduce => {
+            EventKind::Call(call) if call.axes == TP && call.op != CommOpKind::AllReduce => {
                 let bytes = (call.bytes as f64 * (1.0 - hidden)) as u64;
                 EventKind::Call(CommCall { bytes, ..call })
             }
@@ -69,7 +69,7 @@ pub fn block_for_messages(log: &mut StepLog, gpu: &Gpu, bandwidth: f64) {
     replace(log, |_, event, kinds| {
         kinds.push(event.kind);
         if let EventKind::Call(call) = event.kind
-            && call.op == CallKind::Send
+            && call.op == CommOpKind::Send
             && call.message.is_some()
         {
             // A copy from the host that takes as long as the message.
@@ -84,7 +84,7 @@ pub fn block_for_messages(log: &mut StepLog, gpu: &Gpu, bandwidth: f64) {
 /// messages.
 pub fn expose_data_parallel(log: &mut StepLog) {
     let mut blocking = HashSet::new();
-    let (mut events, mut moved): (Vec<Event>, Vec<Event>) = Default::default();
+    let (mut events, mut moved): (Vec<StepEvent>, Vec<StepEvent>) = Default::default();
     let mut end_of_backward = 0;
     for event in log.events.iter() {
         let is_backward = log.contexts[event.context.0 as usize].pass == Pass::Backward;
@@ -93,7 +93,7 @@ pub fn expose_data_parallel(log: &mut StepLog) {
                 blocking.insert(call.number);
                 let kind = EventKind::Call(CommCall { is_asynchronous: false, ..call });
                 let list = if is_backward { &mut moved } else { &mut events };
-                list.push(Event { kind, ..event });
+                list.push(StepEvent { kind, ..event });
             }
             EventKind::Await { number, of_previous_step: false } if blocking.contains(&number) => {}
             kind => {

@@ -1,14 +1,14 @@
 //! Kernels of other software.
 
 use meshwright::backend::{Kernel, KernelOp};
-use meshwright::sim::{Event, EventKind, StepLog};
+use meshwright::sim::{EventKind, StepEvent, StepLog};
 
 use super::{list_of, replace};
 
 /// Joins matmuls of one function that have the same rows and contraction: queries, keys and values, or gate and up,
 /// which other software multiplies by one matrix.
 pub fn merge_projections(log: &mut StepLog) {
-    let mut merged: Vec<Event> = Vec::with_capacity(log.events.len());
+    let mut merged: Vec<StepEvent> = Vec::with_capacity(log.events.len());
     for event in log.events.iter() {
         let joined = match event.kind {
             EventKind::Kernel(kernel) => merged

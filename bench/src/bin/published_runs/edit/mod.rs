@@ -7,7 +7,7 @@ mod kernels;
 use std::sync::Arc;
 
 use meshwright::sim::cluster::Gpu;
-use meshwright::sim::{Event, EventKind, EventList, StepLog};
+use meshwright::sim::{EventKind, EventList, StepEvent, StepLog};
 
 use crate::profile::{Attention, Profile};
 use crate::row::Mesh;
@@ -69,7 +69,7 @@ impl Edit<'_> {
 /// Returns a log without its allocations.
 fn without_memory(log: &StepLog) -> StepLog {
     let is_memory =
-        |event: &Event| matches!(event.kind, EventKind::Alloc { .. } | EventKind::Free { .. });
+        |event: &StepEvent| matches!(event.kind, EventKind::Alloc { .. } | EventKind::Free { .. });
     StepLog {
         contexts: log.contexts.clone(),
         sites: log.sites.clone(),
@@ -80,20 +80,20 @@ fn without_memory(log: &StepLog) -> StepLog {
 }
 
 /// Replaces each event by those that `edited` returns.
-fn replace(log: &mut StepLog, mut edited: impl FnMut(&StepLog, &Event, &mut Vec<EventKind>)) {
+fn replace(log: &mut StepLog, mut edited: impl FnMut(&StepLog, &StepEvent, &mut Vec<EventKind>)) {
     let events = std::mem::take(&mut log.events);
     let mut result = EventList::default();
     let mut kinds = Vec::new();
     for event in events.iter() {
         edited(log, &event, &mut kinds);
         for kind in kinds.drain(..) {
-            result.push(Event { context: event.context, kind });
+            result.push(StepEvent { context: event.context, kind });
         }
     }
     log.events = result;
 }
 
-fn list_of(events: impl IntoIterator<Item = Event>) -> EventList {
+fn list_of(events: impl IntoIterator<Item = StepEvent>) -> EventList {
     let mut list = EventList::default();
     events.into_iter().for_each(|event| list.push(event));
     list

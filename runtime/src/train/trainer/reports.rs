@@ -1,0 +1,96 @@
+//! What a trainer reports instead of training.
+
+use std::sync::Arc;
+
+use crate::os::print_text;
+use crate::train::config::{Config, OutputForm};
+use crate::train::explain::{Explanation, json_of, text_of};
+use crate::train::preflight::compare_with_one_rank;
+use crate::train::record::record_run;
+use crate::train::simulate::{SimulatedRun, trace_of};
+use crate::train::{Error, LanguageModel, Result};
+use meshwright_sim::StepLog;
+use meshwright_sim::cluster::SizedCluster;
+
+use super::Trainer;
+
+impl<M: LanguageModel> Trainer<M> {
+    /// Compares the losses, gradients and updates of the steps of the run with one rank's, all ranks as threads on the
+    /// CPU, and returns how close they are, in one line.
+    ///
+    /// # Errors
+    /// [`Error::Mismatch`] with the first step, the axes and the fields that differ; errors of the runs, and a mesh of
+    /// one rank.
+    #[track_caller]
+    pub fn preflight(&self) -> Result<String> {
+        compare_with_one_rank::<M>(&self.plan)
+    }
+
+    /// Describes a training step, from a dry run, which takes no memory and computes nothing, at each position along
+    /// `pp`, as text; with `--explain json`, as a JSON document:
+    /// - its collectives and messages: their fields, axes and bytes in each pass, and what asynchronous ones overlap
+    ///   with,
+    /// - its kernels, by layer and forward function: their number, their FLOPs and bytes in each pass, and the bytes
+    ///   that they keep for backward,
+    /// - the peak of its memory: its moment, and the buffers in use then.
+    ///
+    /// # Errors
+    /// Of the model or the optimizer, and a model that cannot run on zeros.
+    pub fn explain(&self) -> Result<String> {
+        let explanation = self.explanation()?;
+        Ok(match self.plan.config.explain {
+            Some(OutputForm::Json) => format!("{:#}\n", json_of(&explanation)),
+            Some(OutputForm::Text) | None => text_of(&explanation),
+        })
+    }
+
+    /// Returns what [`explain`](Self::explain) describes.
+    pub(crate) fn explanation(&self) -> Result<Explanation> {
+        Explanation::new::<M>(&self.plan)
+    }
+
+    /// Returns the logs of a step of a dry run, at each position along `pp`: every kernel, collective, message and
+    /// allocation of the rank with the largest shards, in their order.
+    ///
+    /// # Errors
+    /// As [`explain`](Self::explain).
+    pub fn step_logs(&self) -> Result<Vec<Arc<StepLog>>> {
+        self.plan.step_logs::<M>()
+    }
+
+    /// Trains, and returns logs like [`step_logs`](Self::step_logs) of the last step that has run.
+    ///
+    /// # Errors
+    /// As [`train`](Self::train).
+    pub fn record_steps(self) -> Result<Vec<StepLog>> {
+        record_run::<M>(&self.plan)
+    }
+
+    /// Simulates a training step on all GPUs of a described cluster, by the replay of a dry run.
+    ///
+    /// # Errors
+    /// As [`explain`](Self::explain), and a cluster that cannot run the step: more ranks than it has GPUs, or a dtype
+    /// without a known peak.
+    pub fn simulate(&self, on: &SizedCluster) -> Result<SimulatedRun> {
+        SimulatedRun::of_plan::<M>(&self.plan, on)
+    }
+
+    /// Prints the report of `--simulate` or `--explain`.
+    pub(super) fn print_dry_run(&self) -> Result<()> {
+        let Config { simulate, out, mesh, .. } = &self.plan.config;
+        let Some(on) = simulate else { return print_report(&self.explain()?) };
+        let run = self.simulate(on)?;
+        if let Some(file) = &self.outputs.trace {
+            file.write_events(&trace_of(&run, mesh))?;
+        }
+        match out {
+            Some(OutputForm::Text) | None => print_report(&run.to_string()),
+            Some(OutputForm::Json) => print_report(&format!("{}\n", serde_json::json!(run))),
+        }
+    }
+}
+
+/// Prints the result of a run that writes no files.
+pub(super) fn print_report(text: &str) -> Result<()> {
+    print_text(text).map_err(|error| Error::Stdout { error, outputs: Vec::new() })
+}
