@@ -63,7 +63,9 @@ pub fn run_of_size<M: LanguageModel>(sizes: &str, words: &str, machine: Box<dyn 
         at("run").display(),
         at("steps.jsonl").display()
     );
-    let config = Config::parse(common.split_whitespace()).unwrap();
+    let mut config = Config::parse(common.split_whitespace()).unwrap();
+    // Also for pipelines that reduce gradients, whose steps are eager by default.
+    config.graphs = !words.contains("--no-graphs");
     let summary = Trainer::<M>::on(config, machine).unwrap().train().unwrap();
     let lines = std::fs::read_to_string(at("steps.jsonl")).unwrap();
     Left {
