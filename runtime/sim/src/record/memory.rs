@@ -4,18 +4,7 @@ use std::collections::BTreeMap;
 
 use meshwright_backend::Category;
 
-use super::{ContextId, EventKind, StepLog};
-
-/// A buffer in use.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct LiveBuffer {
-    /// The context that has allocated it.
-    pub context: ContextId,
-    /// Bytes of the buffer.
-    pub bytes: u64,
-    /// Purpose of the buffer.
-    pub category: Category,
-}
+use super::{EventKind, LiveBuffer, StepLog};
 
 /// The first moment of a step at which its buffers take most memory.
 #[derive(Debug, Clone, PartialEq)]
@@ -91,7 +80,7 @@ impl StepLog {
 
 #[cfg(test)]
 mod tests {
-    use super::super::StepEvent;
+    use super::super::{ContextId, StepEvent};
     use super::*;
 
     const CONTEXT: ContextId = ContextId(0);
