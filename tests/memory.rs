@@ -223,7 +223,7 @@ fn a_continuation_uses_the_planned_memory() {
         ("tp=4", 4),
         ("dp=2,tp=2", 2),
         ("fsdp=2,tp=2", 2),
-        ("pp=2,tp=2", 2),
+        ("pp=2,tp=2 --stages 1,1", 2),
         ("tp=4 --ema 0.9", 4),
     ] {
         for (dtype, element) in [("f32", 4), ("bf16", 2)] {

@@ -8,7 +8,7 @@ use crate::schedule::{Costs, ScheduleKind, lower_schedule, peaks, simulate};
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ScheduleFigures {
     /// Time of a step over the time that a rank computes.
-    pub stretch: f64,
+    pub slowdown: f64,
     /// Chunks whose activations the fullest rank keeps.
     pub live: f64,
 }
@@ -39,8 +39,8 @@ impl Bubbles {
         } else {
             let few = self.of(kind, pp, stages, steady)?;
             let work = |count: usize| (3 * stages * count) as f64;
-            let idle = (few.stretch - 1.0) * work(steady);
-            ScheduleFigures { stretch: 1.0 + idle / work(micro_batches), ..few }
+            let idle = (few.slowdown - 1.0) * work(steady);
+            ScheduleFigures { slowdown: 1.0 + idle / work(micro_batches), ..few }
         };
         self.0.insert(key, figures);
         Some(figures)
@@ -60,7 +60,7 @@ fn figures_of(
     let live = live.fold(0.0, f64::max);
     let simulation = simulate(&lower_schedule(&schedule, usize::MAX), Costs::default()).ok()?;
     let work = (3 * stages * micro_batches) as f64;
-    Some(ScheduleFigures { stretch: simulation.makespan() / work, live })
+    Some(ScheduleFigures { slowdown: simulation.makespan() / work, live })
 }
 
 #[cfg(test)]
@@ -74,7 +74,10 @@ mod tests {
         for (pp, micro_batches) in [(4, 4), (4, 8), (4, 100), (16, 16), (8, 1000)] {
             let figures = bubbles.of(ScheduleKind::GPipe, pp, 1, micro_batches).unwrap();
             let expected = (micro_batches + pp - 1) as f64 / micro_batches as f64;
-            assert!((figures.stretch - expected).abs() < 1e-9, "{pp} {micro_batches}: {figures:?}");
+            assert!(
+                (figures.slowdown - expected).abs() < 1e-9,
+                "{pp} {micro_batches}: {figures:?}"
+            );
             let figures = bubbles.of(ScheduleKind::OneFOneB, pp, 1, micro_batches).unwrap();
             assert_eq!(figures.live, pp.min(micro_batches) as f64);
         }
@@ -83,7 +86,7 @@ mod tests {
     #[test]
     fn interleaved_bubbles_are_smaller() {
         let mut bubbles = Bubbles::default();
-        let mut of = |stages| bubbles.of(ScheduleKind::Interleaved, 4, stages, 8).unwrap().stretch;
+        let mut of = |stages| bubbles.of(ScheduleKind::Interleaved, 4, stages, 8).unwrap().slowdown;
         assert!(of(4) < of(2) && of(2) < 1.0 + 3.0 / 8.0);
     }
 }

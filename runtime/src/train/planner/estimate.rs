@@ -49,7 +49,7 @@ impl Estimator<'_> {
         let micro_batches = candidate.micro_batches as f64;
         let (own_layers, pass) = self.pass(candidate, cell);
         let figures = match candidate.schedule {
-            None => Some(ScheduleFigures { stretch: 1.0, live: 1.0 }),
+            None => Some(ScheduleFigures { slowdown: 1.0, live: 1.0 }),
             Some((kind, stages)) => {
                 self.bubbles.of(kind, candidate.pp(), stages, candidate.micro_batches)
             }
@@ -61,7 +61,7 @@ impl Estimator<'_> {
         let units = own_layers + 1.0;
         let Candidate { mesh, zero, .. } = candidate;
         let data = self.collectives.of_parameters(mesh, *zero, elements, units)?;
-        let computed = micro_batches * pass * figures.stretch;
+        let computed = micro_batches * pass * figures.slowdown;
         let seconds = computed + exposed(*zero, micro_batches, pass, units, data);
         let split = [AxisId::Tp, AxisId::Pp, AxisId::Ep].map(|axis| mesh.degree(axis) as f64);
         let elements_of_all = elements * split.into_iter().product::<f64>();
