@@ -12,7 +12,7 @@ impl AttentionOps for ObservedBackend {
         let read = bytes_of(&[&args.q, &args.k, &args.v]);
         let bytes = [read, bytes_of(&[&args.out, &args.lse])];
         let flops = shape.flops([1, 1]);
-        self.report(kernel(KernelOp::Attention, shape, args.q.dtype(), flops, bytes));
+        self.report(kernel(KernelOp::AttentionKernel, shape, args.q.dtype(), flops, bytes));
         self.backend.attention(shape, args);
     }
 

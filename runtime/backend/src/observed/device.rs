@@ -129,7 +129,7 @@ impl Device for ObservedDevice {
         len: usize,
     ) {
         let bytes = len * dtype.bytes();
-        self.report_on(stream_kind, KernelOp::Combine, dtype, [srcs.len() * bytes, bytes]);
+        self.report_on(stream_kind, KernelOp::CombineKernel, dtype, [srcs.len() * bytes, bytes]);
         // SAFETY: as the caller promises.
         unsafe { self.device.combine(stream_kind, op, dtype, dst, srcs, len) }
     }
@@ -168,7 +168,7 @@ impl Device for ObservedDevice {
         runs: &Runs,
     ) {
         let bytes = runs.count * runs.len * dtype.bytes();
-        self.report_on(stream_kind, KernelOp::Combine, dtype, [srcs.len() * bytes, bytes]);
+        self.report_on(stream_kind, KernelOp::CombineKernel, dtype, [srcs.len() * bytes, bytes]);
         // SAFETY: as the caller promises.
         unsafe { self.device.combine_runs(stream_kind, op, dtype, dst, srcs, runs) }
     }

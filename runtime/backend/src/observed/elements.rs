@@ -61,7 +61,7 @@ impl CopyOps for ObservedBackend {
     }
 
     fn scale(&self, dst: ViewMut, factor: f32) {
-        self.report_pass(KernelOp::Scale, [dst.len(), 0], dst.dtype(), [dst.moved(); 2]);
+        self.report_pass(KernelOp::ScaleKernel, [dst.len(), 0], dst.dtype(), [dst.moved(); 2]);
         self.backend.scale(dst, factor);
     }
 }

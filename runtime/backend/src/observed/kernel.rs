@@ -55,7 +55,7 @@ macro_rules! kernel_ops {
 kernel_ops! {
     Gemm => "gemm",
     GroupedGemm => "grouped_gemm",
-    Attention => "attention",
+    AttentionKernel => "attention",
     AttentionBackward => "attention_backward",
     MergeAttention => "merge_attention",
     Map => "map",
@@ -65,16 +65,16 @@ kernel_ops! {
     AddAssign => "add_assign",
     Lerp => "lerp",
     Fill => "fill",
-    Scale => "scale",
+    ScaleKernel => "scale",
     SumDim => "sum_dim",
     BroadcastDim => "broadcast_dim",
     SumSquares => "sum_squares",
-    RmsNorm => "rms_norm",
+    RmsNormKernel => "rms_norm",
     RmsNormBackward => "rms_norm_backward",
-    LayerNorm => "layer_norm",
+    LayerNormKernel => "layer_norm",
     LayerNormBackward => "layer_norm_backward",
-    Rope => "rope",
-    Embedding => "embedding",
+    RopeKernel => "rope",
+    EmbeddingKernel => "embedding",
     EmbeddingBackward => "embedding_backward",
     Softmax => "softmax",
     SoftmaxBackward => "softmax_backward",
@@ -83,9 +83,9 @@ kernel_ops! {
     MaxExpSum => "max_exp_sum",
     CrossEntropyLoss => "cross_entropy_loss",
     CrossEntropyGrad => "cross_entropy_grad",
-    CrossEntropy => "cross_entropy",
+    CrossEntropyKernel => "cross_entropy",
     Adamw => "adamw",
-    Sgd => "sgd",
+    SgdKernel => "sgd",
     ApplyUpdate => "apply_update",
     FillNormal => "fill_normal",
     TopK => "top_k",
@@ -100,7 +100,7 @@ kernel_ops! {
     CudaKernel => "cuda_kernel",
     Zero => "zero",
     Copy => "copy",
-    Combine => "combine",
+    CombineKernel => "combine",
     CopyOut => "copy_out",
     CopyIn => "copy_in",
     Upload => "upload",
@@ -115,7 +115,7 @@ impl KernelOp {
 
     /// Returns true for attention and its backward.
     pub const fn is_attention(self) -> bool {
-        matches!(self, KernelOp::Attention | KernelOp::AttentionBackward)
+        matches!(self, KernelOp::AttentionKernel | KernelOp::AttentionBackward)
     }
 }
 

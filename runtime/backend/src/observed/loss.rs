@@ -52,7 +52,7 @@ impl LossOps for ObservedBackend {
         let statistics = bytes_of(&[&args.max, &args.sum_exp, &args.target_logit]);
         let bytes = [read, args.logits.moved() + statistics];
         let dims = [args.targets.len(), args.cols];
-        self.report_pass(KernelOp::CrossEntropy, dims, args.logits.dtype(), bytes);
+        self.report_pass(KernelOp::CrossEntropyKernel, dims, args.logits.dtype(), bytes);
         self.backend.cross_entropy(args);
     }
 }

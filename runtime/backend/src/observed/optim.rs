@@ -17,7 +17,7 @@ impl OptimizerOps for ObservedBackend {
     fn sgd(&self, step: &SgdStep, args: SgdArgs) {
         let state = bytes_of(&[&args.p, &args.momentum]);
         let bytes = [state + args.g.moved(), state + args.copy.moved()];
-        self.report_pass(KernelOp::Sgd, [args.g.len(), 0], args.g.dtype(), bytes);
+        self.report_pass(KernelOp::SgdKernel, [args.g.len(), 0], args.g.dtype(), bytes);
         self.backend.sgd(step, args);
     }
 

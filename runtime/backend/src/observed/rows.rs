@@ -16,7 +16,7 @@ impl NormOps for ObservedBackend {
         let read = bytes_of(&[&args.x, &args.weight]) + term;
         let written = bytes_of(&[&args.y, &args.inv_rms]) + sum;
         let dims = rows_of(args.x, args.weight.len());
-        self.report_pass(KernelOp::RmsNorm, dims, args.x.dtype(), [read, written]);
+        self.report_pass(KernelOp::RmsNormKernel, dims, args.x.dtype(), [read, written]);
         self.backend.rms_norm(args);
     }
 
@@ -33,7 +33,7 @@ impl NormOps for ObservedBackend {
         let read = bytes_of(&[&args.x, &args.weight, &args.bias]) + term;
         let written = bytes_of(&[&args.y, &args.mean, &args.inv_std]) + sum;
         let dims = rows_of(args.x, args.weight.len());
-        self.report_pass(KernelOp::LayerNorm, dims, args.x.dtype(), [read, written]);
+        self.report_pass(KernelOp::LayerNormKernel, dims, args.x.dtype(), [read, written]);
         self.backend.layer_norm(args);
     }
 
@@ -51,7 +51,7 @@ impl RopeOps for ObservedBackend {
     fn rope(&self, shape: &RopeShape, args: RopeArgs) {
         let read = bytes_of(&[&args.x, &args.cos, &args.sin]);
         let dims = rows_of(args.x, shape.head_dim);
-        self.report_pass(KernelOp::Rope, dims, args.x.dtype(), [read, args.y.moved()]);
+        self.report_pass(KernelOp::RopeKernel, dims, args.x.dtype(), [read, args.y.moved()]);
         self.backend.rope(shape, args);
     }
 }
@@ -60,7 +60,7 @@ impl EmbeddingOps for ObservedBackend {
     fn embedding(&self, tokens: View, table: View, first_row: usize, out: ViewMut) {
         let bytes = [tokens.moved() + out.moved(), out.moved()];
         let dims = [tokens.len(), out.len().checked_div(tokens.len()).unwrap_or(0)];
-        self.report_pass(KernelOp::Embedding, dims, out.dtype(), bytes);
+        self.report_pass(KernelOp::EmbeddingKernel, dims, out.dtype(), bytes);
         self.backend.embedding(tokens, table, first_row, out);
     }
 

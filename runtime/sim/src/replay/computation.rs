@@ -14,11 +14,11 @@ pub enum Computation {
     /// Matmuls of layers before the head.
     Matmul,
     /// Attention.
-    Attention,
+    AttentionKernels,
     /// The layer that computes the loss, with its matmuls.
     Head,
     /// Everything after backward: norms of gradients, and the update of parameters.
-    Optimizer,
+    Update,
     /// All other kernels.
     Other,
 }
@@ -27,9 +27,9 @@ impl Computation {
     /// All kinds, in the order of their numbers.
     pub const ALL: [Computation; 5] = [
         Computation::Matmul,
-        Computation::Attention,
+        Computation::AttentionKernels,
         Computation::Head,
-        Computation::Optimizer,
+        Computation::Update,
         Computation::Other,
     ];
 
@@ -37,9 +37,9 @@ impl Computation {
     pub const fn name(self) -> &'static str {
         match self {
             Computation::Matmul => "matmuls",
-            Computation::Attention => "attention",
+            Computation::AttentionKernels => "attention",
             Computation::Head => "head",
-            Computation::Optimizer => "optimizer",
+            Computation::Update => "optimizer",
             Computation::Other => "other",
         }
     }
@@ -77,13 +77,14 @@ impl<'a> Kinds<'a> {
     /// Returns the kind of a kernel in the context with this index.
     pub fn kind(&self, kernel: &Kernel, context: usize) -> Computation {
         match kernel.op {
-            _ if self.log.contexts[context].pass == Pass::Update => Computation::Optimizer,
+            _ if self.log.contexts[context].pass == Pass::Update => Computation::Update,
             op if is_loss(op) || self.is_head[context] => Computation::Head,
-            KernelOp::Adamw | KernelOp::Sgd | KernelOp::ApplyUpdate | KernelOp::SumSquares => {
-                Computation::Optimizer
-            }
-            KernelOp::MergeAttention => Computation::Attention,
-            op if op.is_attention() => Computation::Attention,
+            KernelOp::Adamw
+            | KernelOp::SgdKernel
+            | KernelOp::ApplyUpdate
+            | KernelOp::SumSquares => Computation::Update,
+            KernelOp::MergeAttention => Computation::AttentionKernels,
+            op if op.is_attention() => Computation::AttentionKernels,
             op if op.is_matmul() => Computation::Matmul,
             _ => Computation::Other,
         }
@@ -103,6 +104,6 @@ fn is_loss(op: KernelOp) -> bool {
             | KernelOp::MaxExpSum
             | KernelOp::CrossEntropyLoss
             | KernelOp::CrossEntropyGrad
-            | KernelOp::CrossEntropy
+            | KernelOp::CrossEntropyKernel
     )
 }

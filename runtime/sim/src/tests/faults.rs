@@ -101,7 +101,7 @@ fn awaited_calls_are_issued() {
 fn a_missing_peak_names_the_dtype() {
     let mut log = LogWriter::new();
     let dims = [8; 4];
-    for op in [KernelOp::Gemm, KernelOp::Attention] {
+    for op in [KernelOp::Gemm, KernelOp::AttentionKernel] {
         let kernel = Kernel { op, dims, dtype: DType::Bf16, flops: 8, read: 8, written: 8 };
         log.event(EventKind::Kernel(kernel));
     }

@@ -80,7 +80,7 @@ pub fn h100() -> Cluster {
         attention_fraction: [figure(0.6), figure(0.5)],
         passes: PassRates {
             others: figure(0.83),
-            of: BTreeMap::from([(KernelOp::Rope, figure(0.75))]),
+            of: BTreeMap::from([(KernelOp::RopeKernel, figure(0.75))]),
             start: figure(2e-6),
         },
         launch: [figure(2.5e-6), figure(0.3e-6)],

@@ -36,7 +36,7 @@ fn a_small_step_is_exact() {
         } else {
             log.begin(Pass::Forward, "head", None);
             log.event(EventKind::Kernel(matmul));
-            log.kernel(KernelOp::CrossEntropy, 1 << 30);
+            log.kernel(KernelOp::CrossEntropyKernel, 1 << 30);
         }
         log.begin(Pass::Update, "", None);
         log.kernel(KernelOp::Adamw, 1 << 32);
@@ -67,7 +67,7 @@ fn a_small_step_is_exact() {
     };
     close(late.computation(Computation::Matmul), gemm);
     close(late.computation(Computation::Head), gemm + loss);
-    close(late.computation(Computation::Optimizer), update);
+    close(late.computation(Computation::Update), update);
     close(late.exposed_over(tp), gather);
     close(late.exposed_over(AxisSet::ALL), norm);
     close(late.waiting, first);

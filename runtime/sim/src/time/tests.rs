@@ -51,24 +51,24 @@ fn attention_is_interpolated() {
         let flops = 1e15;
         flops / (kernel_seconds(&cluster, op, [keys, keys, 32, head_dim], flops as u64, 0) - 4e-6)
     };
-    assert_close(rate(KernelOp::Attention, 2048, 128), 484e12);
+    assert_close(rate(KernelOp::AttentionKernel, 2048, 128), 484e12);
     // Halfway in the logarithm.
-    assert_close(rate(KernelOp::Attention, 4096, 128), 506.5e12);
-    assert_close(rate(KernelOp::Attention, 128, 128), 484e12);
-    assert_close(rate(KernelOp::Attention, 1 << 20, 128), 529e12);
+    assert_close(rate(KernelOp::AttentionKernel, 4096, 128), 506.5e12);
+    assert_close(rate(KernelOp::AttentionKernel, 128, 128), 484e12);
+    assert_close(rate(KernelOp::AttentionKernel, 1 << 20, 128), 529e12);
     assert_close(rate(KernelOp::AttentionBackward, 8192, 128), 500e12);
     // The smallest curve that holds the head, else the largest one.
-    assert_close(rate(KernelOp::Attention, 2048, 32), 382e12);
-    assert_close(rate(KernelOp::Attention, 2048, 64), 382e12);
-    assert_close(rate(KernelOp::Attention, 2048, 80), 484e12);
-    assert_close(rate(KernelOp::Attention, 2048, 256), 484e12);
+    assert_close(rate(KernelOp::AttentionKernel, 2048, 32), 382e12);
+    assert_close(rate(KernelOp::AttentionKernel, 2048, 64), 382e12);
+    assert_close(rate(KernelOp::AttentionKernel, 2048, 80), 484e12);
+    assert_close(rate(KernelOp::AttentionKernel, 2048, 256), 484e12);
 }
 
 #[test]
 fn attention_without_a_curve_is_a_fraction_of_matmuls() {
     let mut cluster = h100();
     std::sync::Arc::make_mut(&mut cluster.gpu).attention.clear();
-    for (op, fraction) in [(KernelOp::Attention, 0.6), (KernelOp::AttentionBackward, 0.5)] {
+    for (op, fraction) in [(KernelOp::AttentionKernel, 0.6), (KernelOp::AttentionBackward, 0.5)] {
         let seconds = kernel_seconds(&cluster, op, [2048, 2048, 32, 128], 1 << 50, 0);
         assert_close(seconds - 4e-6, (1u64 << 50) as f64 / (989.4e12 * 0.745 * fraction));
     }
@@ -79,7 +79,7 @@ fn attention_without_a_curve_is_a_fraction_of_matmuls() {
 fn dtypes_have_their_peaks() {
     let dims = [128 * 132, 256, 4096, 128];
     let flops = 1 << 50;
-    for (op, factor) in [(KernelOp::Gemm, 4096.0 / 4136.0), (KernelOp::Attention, 0.6)] {
+    for (op, factor) in [(KernelOp::Gemm, 4096.0 / 4136.0), (KernelOp::AttentionKernel, 0.6)] {
         let kernel = Kernel { op, dims, dtype: DType::F32, flops, read: 0, written: 0 };
         let cluster = h100();
         let seconds = Times::new(&cluster, &MeshShape::SINGLE).unwrap().of_kernel(&kernel).unwrap();
@@ -93,7 +93,7 @@ fn other_kernels_move_bytes() {
     let seconds = |op| kernel_seconds(&cluster, op, [0; 4], 0, 1 << 30) - 2e-6;
     let bytes = (1u64 << 30) as f64;
     assert_close(seconds(KernelOp::Map), bytes / (3.35e12 * 0.83));
-    assert_close(seconds(KernelOp::Rope), bytes / (3.35e12 * 0.75));
+    assert_close(seconds(KernelOp::RopeKernel), bytes / (3.35e12 * 0.75));
     for op in [KernelOp::CopyIn, KernelOp::CopyOut, KernelOp::Upload, KernelOp::Download] {
         assert_close(seconds(op), bytes / 55e9);
     }

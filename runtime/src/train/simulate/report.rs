@@ -145,7 +145,8 @@ fn work_of(plan: &Plan, logs: &[Arc<StepLog>], peak: f64) -> StepWork {
 fn forward_attention(log: &StepLog) -> u64 {
     let flops = log.events.iter().map(|event| match event.kind {
         EventKind::Kernel(kernel)
-            if kernel.op == KernelOp::Attention && log.context(&event).pass == Pass::Forward =>
+            if kernel.op == KernelOp::AttentionKernel
+                && log.context(&event).pass == Pass::Forward =>
         {
             kernel.flops
         }

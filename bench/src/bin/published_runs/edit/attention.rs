@@ -13,7 +13,9 @@ const MASK: u64 = 1;
 /// Replaces attention by matmuls over all pairs, with a softmax and dropout in memory.
 pub fn unfuse(log: &mut StepLog) {
     replace(log, |_, event, kinds| match event.kind {
-        EventKind::Kernel(kernel) if kernel.op == KernelOp::Attention => forward(&kernel, kinds),
+        EventKind::Kernel(kernel) if kernel.op == KernelOp::AttentionKernel => {
+            forward(&kernel, kinds)
+        }
         EventKind::Kernel(kernel) if kernel.op == KernelOp::AttentionBackward => {
             backward(&kernel, kinds);
         }
@@ -28,7 +30,7 @@ pub fn recompute(log: &mut StepLog) {
             && kernel.op == KernelOp::AttentionBackward
         {
             // Two of five matmuls.
-            let (op, flops) = (KernelOp::Attention, kernel.flops / 5 * 2);
+            let (op, flops) = (KernelOp::AttentionKernel, kernel.flops / 5 * 2);
             kinds.push(EventKind::Kernel(Kernel { op, flops, ..kernel }));
         }
         kinds.push(event.kind);

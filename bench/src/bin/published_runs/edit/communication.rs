@@ -30,9 +30,9 @@ pub fn reduce_whole_stream(log: &mut StepLog, tp: usize) {
     scale_bytes(log, |_, kernel| {
         let is_norm = matches!(
             kernel.op,
-            KernelOp::LayerNorm
+            KernelOp::LayerNormKernel
                 | KernelOp::LayerNormBackward
-                | KernelOp::RmsNorm
+                | KernelOp::RmsNormKernel
                 | KernelOp::RmsNormBackward
         );
         if is_norm { tp as f64 } else { 1.0 }

@@ -50,12 +50,12 @@ pub fn unfuse(log: &mut StepLog, factor: f64) {
             kernel.op,
             KernelOp::Map
                 | KernelOp::MapBackward
-                | KernelOp::RmsNorm
+                | KernelOp::RmsNormKernel
                 | KernelOp::RmsNormBackward
-                | KernelOp::LayerNorm
+                | KernelOp::LayerNormKernel
                 | KernelOp::LayerNormBackward
-                | KernelOp::Rope
-                | KernelOp::CrossEntropy
+                | KernelOp::RopeKernel
+                | KernelOp::CrossEntropyKernel
                 | KernelOp::CrossEntropyGrad
                 | KernelOp::MaxExpSum
                 | KernelOp::Adamw
