@@ -45,7 +45,7 @@ impl CopyOps for ObservedBackend {
 
     fn add_assign(&self, dst: ViewMut, src: View) {
         let bytes = [src.moved() + dst.moved(), dst.moved()];
-        self.report_pass(KernelOp::AddAssign, [src.len(), 0], src.dtype(), bytes);
+        self.report_pass(KernelOp::AddInPlace, [src.len(), 0], src.dtype(), bytes);
         self.backend.add_assign(dst, src);
     }
 

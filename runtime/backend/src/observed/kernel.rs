@@ -62,7 +62,7 @@ kernel_ops! {
     MapBackward => "map_backward",
     CopyBlocks => "copy_blocks",
     Cast => "cast",
-    AddAssign => "add_assign",
+    AddInPlace => "add_assign",
     Lerp => "lerp",
     Fill => "fill",
     ScaleKernel => "scale",
