@@ -1,4 +1,4 @@
-//! What a trainer reports instead of training.
+//! Reports of a trainer instead of training.
 
 use std::sync::Arc;
 
