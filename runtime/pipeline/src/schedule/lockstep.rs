@@ -40,7 +40,7 @@ impl Lockstep {
 /// A round in which a rank sends follows the computation of its last message. A round in which it only receives is
 /// before the computation that runs at that time, so the message arrives while it computes. Messages take some time in
 /// these costs, so the ranks of a pipeline compute at staggered times: a rank that sent and received in one round would
-/// wait for the computations of both neighbors, and these for those of theirs.
+/// wait for the computations of both neighbors, and so on along the pipeline.
 ///
 /// # Errors
 /// If some ranks wait for each other.

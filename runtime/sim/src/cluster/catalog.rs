@@ -1,4 +1,4 @@
-//! Descriptions by name: those that are built in, and those of users.
+//! Descriptions by name: built-in ones, and files of users.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -7,7 +7,7 @@ use super::Figure;
 pub struct Level {
     /// The name: `node`.
     pub name: String,
-    /// GPUs of a group of this level; a multiple of those of the level inside. The last level of a cluster of any
+    /// GPUs of a group of this level; a multiple of the size of the level inside. The last level of a cluster of any
     /// number of GPUs has the largest multiple up to [`MAX_GPUS`](super::MAX_GPUS).
     pub size: usize,
     /// Bytes per second that each GPU sends to others of its group outside of the levels inside, by the data sheet.

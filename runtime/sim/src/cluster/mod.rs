@@ -1,6 +1,6 @@
 //! Clusters: their GPUs, and the levels of their interconnect.
 //!
-//! A [`Catalog`] holds the descriptions that are built in, and those of the user's TOML files.
+//! A [`Catalog`] holds the built-in descriptions, and the user's TOML files.
 
 mod catalog;
 mod error;

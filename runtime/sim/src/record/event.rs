@@ -38,7 +38,7 @@ pub enum EventKind {
     },
     /// A buffer is allocated.
     Alloc {
-        /// Number of the buffer in this step, after those of
+        /// Number of the buffer in this step, after all of
         /// [`buffers_at_start`](super::StepLog::buffers_at_start).
         buffer: u32,
         /// Bytes of the buffer.
@@ -74,7 +74,7 @@ pub struct CommCall {
     pub is_asynchronous: bool,
     /// Identity of a message between pipeline stages, as index into [`StepLog::messages`](super::StepLog::messages).
     pub message: Option<u32>,
-    /// Number of the round of a message. The messages of a round are started together, after those of earlier rounds
+    /// Number of the round of a message. The messages of a round are started together, after all earlier rounds
     /// are complete, and none of them is complete before all are. `None` if messages are independent.
     pub round: Option<u32>,
     /// Index into [`StepLog::sites`](super::StepLog::sites).

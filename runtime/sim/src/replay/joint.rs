@@ -44,7 +44,7 @@ pub struct Joints {
     positions: usize,
     calls: Vec<FoundCall>,
     messages: HashMap<MessageId, usize>,
-    /// Collectives by their axes and their number among those of the position.
+    /// Collectives by their axes and their index at the position.
     collectives: HashMap<(AxisSet, usize), usize>,
     issued: HashMap<(usize, AxisSet), usize>,
 }

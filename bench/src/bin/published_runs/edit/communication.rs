@@ -51,7 +51,7 @@ pub fn send_whole_messages(log: &mut StepLog, tp: usize) {
     });
 }
 
-/// Takes the hidden fraction from tensor-parallel collectives, which overlap with parts of matmuls.
+/// Removes the overlapped fraction of tensor-parallel collectives, which overlap with parts of matmuls.
 pub fn hide_tensor_parallel(log: &mut StepLog, hidden: f64) {
     replace(log, |_, event, kinds| {
         kinds.push(match event.kind {
@@ -80,8 +80,8 @@ pub fn block_for_messages(log: &mut StepLog, gpu: &Gpu, bandwidth: f64) {
     });
 }
 
-/// Makes all collectives of data parallelism block, and moves those of backward passes after the last of them and its
-/// messages.
+/// Makes all collectives of data parallelism block, and moves collectives of backward passes after the last backward
+/// pass and its messages.
 pub fn expose_data_parallel(log: &mut StepLog) {
     let mut blocking = HashSet::new();
     let (mut events, mut moved): (Vec<StepEvent>, Vec<StepEvent>) = Default::default();
