@@ -7,5 +7,6 @@ pub mod lanes;
 pub mod models;
 pub mod pipeline_run;
 pub mod run;
+pub mod step_logs;
 #[cfg(test)]
 mod words;

@@ -39,9 +39,10 @@ pub trait Device: Send + Sync + Debug {
     fn stands_for_host(&self) -> bool {
         false
     }
-    /// Returns true if an address has no memory, and so reads as zeros, in a dry run.
-    fn reads_as_zeros(&self, address: *const u8) -> bool {
-        let _ = address;
+    /// Returns true if `bytes` bytes from an address have no memory, and so read as zeros without a
+    /// [`download`](Self::download), in a dry run.
+    fn reads_as_zeros(&self, address: *const u8, bytes: usize) -> bool {
+        let _ = (address, bytes);
         false
     }
     /// Returns the memory behind an address that [stands for memory of the host](Self::stands_for_host), up to the end
@@ -63,12 +64,12 @@ pub trait Device: Send + Sync + Debug {
     ///
     /// # Safety
     /// See [`Device`]; `dst` is not read before the copy is done, and both stay allocated until then.
-    unsafe fn copy_out(&self, dst: &mut [u8], src: *const u8);
+    unsafe fn copy_out(&self, dst: *mut u8, src: *const u8, bytes: usize);
     /// Copies page-locked memory to the device, on [`StreamKind::Transfer`].
     ///
     /// # Safety
     /// As [`copy_out`](Self::copy_out).
-    unsafe fn copy_in(&self, dst: *mut u8, src: &[u8]);
+    unsafe fn copy_in(&self, dst: *mut u8, src: *const u8, bytes: usize);
 
     /// Copies host memory to the device, on [`StreamKind::Compute`]; `src` may be changed on return.
     ///

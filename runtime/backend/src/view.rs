@@ -140,7 +140,7 @@ impl<'a> View<'a> {
     pub fn to_vec<T: Element>(&self) -> Vec<T> {
         let mut values = vec![T::zeroed(); self.len];
         // Zeros take no memory before they are written.
-        if self.device.is_none_or(|device| !device.reads_as_zeros(self.ptr)) {
+        if self.device.is_none_or(|device| !device.reads_as_zeros(self.ptr, self.byte_len())) {
             self.read(&mut values);
         }
         values

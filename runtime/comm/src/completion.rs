@@ -49,6 +49,11 @@ impl Completion {
         CompletionState::Known(outcome.map(InUse::idle)).into()
     }
 
+    /// A call that has been waited for.
+    pub(super) fn awaited(outcome: Outcome) -> Completion {
+        CompletionState::Known(outcome).into()
+    }
+
     /// Calls `at_wait` when the rank waits for the outcome.
     pub(super) fn and_at_wait(self, at_wait: impl FnOnce() + Send + Sync + 'static) -> Completion {
         let observed = Observed { state: self.0, at_wait: Box::new(at_wait) };

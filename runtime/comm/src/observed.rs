@@ -16,6 +16,9 @@ pub trait CallObserver: Send + Sync {
 
     /// Observes that the rank waits for an asynchronous call.
     fn call_awaited(&self, number: usize);
+
+    /// Observes that a blocking call has returned. Kernels since it was issued are those of the engine.
+    fn call_returned(&self) {}
 }
 
 /// Passes each call to an observer, and then to another engine.
@@ -80,7 +83,13 @@ impl ObservedGroup {
 impl ProcessGroup for ObservedGroup {
     fn issue(&self, call: &Arc<Call>, operands: Operands<'_>) -> Completion {
         let number = self.engine.observer.call_issued(call, None);
-        self.observe_wait(call, number, self.group.issue(call, operands))
+        let completion = self.group.issue(call, operands);
+        if call.asynchronous {
+            return self.observe_wait(call, number, completion);
+        }
+        let outcome = completion.wait();
+        self.engine.observer.call_returned();
+        Completion::awaited(outcome)
     }
 
     fn issue_exchange(&self, calls: Vec<(Arc<Call>, Operands<'_>)>) -> Vec<Completion> {

@@ -141,24 +141,22 @@ impl Device for GpuMemory {
     // Empty transfers are skipped: the address of an empty block belongs to no allocation, and a CUDA graph refuses a
     // memset node of width 0.
 
-    unsafe fn copy_out(&self, dst: &mut [u8], src: *const u8) {
-        if dst.is_empty() {
+    unsafe fn copy_out(&self, dst: *mut u8, src: *const u8, bytes: usize) {
+        if bytes == 0 {
             return;
         }
         let stream = self.gpu.stream(StreamKind::Transfer);
-        let (to, bytes) = (dst.as_mut_ptr().cast(), dst.len());
         // SAFETY: as the caller promises.
-        unwrap_call(unsafe { self.gpu.driver().download(stream, to, src as u64, bytes) });
+        unwrap_call(unsafe { self.gpu.driver().download(stream, dst.cast(), src as u64, bytes) });
     }
 
-    unsafe fn copy_in(&self, dst: *mut u8, src: &[u8]) {
-        if src.is_empty() {
+    unsafe fn copy_in(&self, dst: *mut u8, src: *const u8, bytes: usize) {
+        if bytes == 0 {
             return;
         }
         let stream = self.gpu.stream(StreamKind::Transfer);
-        let (from, bytes) = (src.as_ptr().cast(), src.len());
         // SAFETY: as the caller promises.
-        unwrap_call(unsafe { self.gpu.driver().upload(stream, dst as u64, from, bytes) });
+        unwrap_call(unsafe { self.gpu.driver().upload(stream, dst as u64, src.cast(), bytes) });
     }
 
     unsafe fn upload(&self, dst: *mut u8, src: &[u8]) {

@@ -5,6 +5,7 @@ mod captured_pipeline;
 mod context;
 mod context_captured;
 mod context_windows;
+mod dry_run;
 mod functions;
 mod gpt2;
 mod graphs;

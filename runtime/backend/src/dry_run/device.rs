@@ -53,7 +53,7 @@ impl Device for DryRunDevice {
         self.host.is_some()
     }
 
-    fn reads_as_zeros(&self, address: *const u8) -> bool {
+    fn reads_as_zeros(&self, address: *const u8, _: usize) -> bool {
         self.host.as_ref().is_none_or(|host| host.touched(address.addr()).is_none())
     }
 
@@ -67,8 +67,8 @@ impl Device for DryRunDevice {
     }
 
     unsafe fn free_page_locked(&self, _: NonNull<u8>, _: usize) {}
-    unsafe fn copy_out(&self, _: &mut [u8], _: *const u8) {}
-    unsafe fn copy_in(&self, _: *mut u8, _: &[u8]) {}
+    unsafe fn copy_out(&self, _: *mut u8, _: *const u8, _: usize) {}
+    unsafe fn copy_in(&self, _: *mut u8, _: *const u8, _: usize) {}
 
     /// Writes to memory that was touched; does nothing otherwise.
     unsafe fn upload(&self, dst: *mut u8, src: &[u8]) {

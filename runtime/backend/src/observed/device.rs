@@ -66,8 +66,12 @@ impl Device for ObservedDevice {
         self.device.stands_for_host()
     }
 
-    fn reads_as_zeros(&self, address: *const u8) -> bool {
-        self.device.reads_as_zeros(address)
+    fn reads_as_zeros(&self, address: *const u8, bytes: usize) -> bool {
+        let is_left_out = self.device.reads_as_zeros(address, bytes);
+        if is_left_out && !self.stands_for_host() {
+            self.report(KernelOp::Download, DType::F32, [bytes, 0]);
+        }
+        is_left_out
     }
 
     fn host_memory(&self, address: *const u8) -> Option<NonNull<u8>> {
@@ -83,16 +87,16 @@ impl Device for ObservedDevice {
         unsafe { self.device.free_page_locked(memory, bytes) }
     }
 
-    unsafe fn copy_out(&self, dst: &mut [u8], src: *const u8) {
-        self.report(KernelOp::CopyOut, DType::F32, [dst.len(), 0]);
+    unsafe fn copy_out(&self, dst: *mut u8, src: *const u8, bytes: usize) {
+        self.report(KernelOp::CopyOut, DType::F32, [bytes, 0]);
         // SAFETY: as the caller promises.
-        unsafe { self.device.copy_out(dst, src) }
+        unsafe { self.device.copy_out(dst, src, bytes) }
     }
 
-    unsafe fn copy_in(&self, dst: *mut u8, src: &[u8]) {
-        self.report(KernelOp::CopyIn, DType::F32, [0, src.len()]);
+    unsafe fn copy_in(&self, dst: *mut u8, src: *const u8, bytes: usize) {
+        self.report(KernelOp::CopyIn, DType::F32, [0, bytes]);
         // SAFETY: as the caller promises.
-        unsafe { self.device.copy_in(dst, src) }
+        unsafe { self.device.copy_in(dst, src, bytes) }
     }
 
     unsafe fn upload(&self, dst: *mut u8, src: &[u8]) {

@@ -31,14 +31,13 @@ impl Offloaded {
             return Offloaded(rank.copy_buffer(&data, Category::Offloaded));
         };
         let mut copy = rank.allocator().alloc(data.dtype(), data.len(), Category::Offloaded);
-        if rank.backend().is_dry_run() {
-            return Offloaded(copy);
-        }
         device.wait_for(StreamKind::Transfer, &device.mark_stream(StreamKind::Compute));
         let span = rank.open_span(StreamKind::Transfer);
         // SAFETY: the data is written by work already queued on the compute stream, and both buffers stay in place: the
         // data is held by `in_progress`, and later uses of the copy's memory are written by the same stream.
-        unsafe { device.copy_out(copy.view_mut().bytes_mut(), data.view().address()) };
+        unsafe {
+            device.copy_out(copy.view_mut().address(), data.view().address(), data.view().byte_len());
+        }
         close_span(span, "offload", &data);
         let copied = device.mark_stream(StreamKind::Transfer);
         // One transfer behind: the previous one has had time to finish.
@@ -54,14 +53,13 @@ impl Offloaded {
         };
         rank.offloading().finish_transfers(rank);
         let mut data = rank.allocator().alloc(self.0.dtype(), self.0.len(), Category::Activations);
-        if rank.backend().is_dry_run() {
-            return data;
-        }
         device.wait_for(StreamKind::Transfer, &device.mark_stream(StreamKind::Compute));
         let span = rank.open_span(StreamKind::Transfer);
         // SAFETY: the memory of `data` is free after the work queued on the compute stream so far, and is used only
         // after the transfer; the source stays in place, as in `new`.
-        unsafe { device.copy_in(data.view_mut().address(), self.0.view().bytes()) };
+        unsafe {
+            device.copy_in(data.view_mut().address(), self.0.view().address(), self.0.view().byte_len());
+        }
         close_span(span, "fetch", &data);
         device.wait_for(StreamKind::Compute, &device.mark_stream(StreamKind::Transfer));
         data

@@ -26,6 +26,8 @@ pub struct StepRecorder {
 #[derive(Default)]
 struct Recording {
     is_open: bool,
+    /// True while a blocking call runs: its engine may start kernels on the compute stream.
+    in_call: bool,
     log: StepLog,
     /// Number of the first call of this step.
     first_call: usize,
@@ -201,7 +203,10 @@ fn layer_path(layer: Option<(&'static str, Option<usize>)>) -> Arc<str> {
 
 impl KernelObserver for StepRecorder {
     fn kernel_launched(&self, kernel: &Kernel) {
-        self.lock().push(EventKind::Kernel(*kernel));
+        let mut recording = self.lock();
+        if !recording.in_call {
+            recording.push(EventKind::Kernel(*kernel));
+        }
     }
 }
 
@@ -226,12 +231,18 @@ impl CallObserver for StepRecorder {
             site: recording.site(&call.site),
         };
         recording.push(EventKind::Call(recorded));
+        let is_message = matches!(recorded.op, CommOpKind::Send | CommOpKind::Recv);
+        recording.in_call = !call.asynchronous && !is_message;
         let number = recording.first_call + index;
         if call.asynchronous {
             let call = PendingCall { field: Arc::clone(call.site.shared_field()), op: recorded.op };
             recording.pending.insert(number, call);
         }
         number
+    }
+
+    fn call_returned(&self) {
+        self.lock().in_call = false;
     }
 
     fn call_awaited(&self, number: usize) {

@@ -161,12 +161,12 @@ impl Device for RankDevice {
         unsafe { self.free(memory, bytes) }
     }
 
-    unsafe fn copy_out(&self, dst: &mut [u8], src: *const u8) {
-        unsafe { self.copy(StreamKind::Transfer, dst.as_mut_ptr(), src, dst.len()) };
+    unsafe fn copy_out(&self, dst: *mut u8, src: *const u8, bytes: usize) {
+        unsafe { self.copy(StreamKind::Transfer, dst, src, bytes) };
     }
 
-    unsafe fn copy_in(&self, dst: *mut u8, src: &[u8]) {
-        unsafe { self.copy(StreamKind::Transfer, dst, src.as_ptr(), src.len()) };
+    unsafe fn copy_in(&self, dst: *mut u8, src: *const u8, bytes: usize) {
+        unsafe { self.copy(StreamKind::Transfer, dst, src, bytes) };
     }
 
     unsafe fn upload(&self, dst: *mut u8, src: &[u8]) {

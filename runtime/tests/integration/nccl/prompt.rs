@@ -46,12 +46,12 @@ impl Device for Prompt {
         unsafe { self.free(memory, bytes) }
     }
 
-    unsafe fn copy_out(&self, dst: &mut [u8], src: *const u8) {
-        unsafe { self.download(src, dst) }
+    unsafe fn copy_out(&self, dst: *mut u8, src: *const u8, bytes: usize) {
+        unsafe { dst.copy_from_nonoverlapping(src, bytes) };
     }
 
-    unsafe fn copy_in(&self, dst: *mut u8, src: &[u8]) {
-        unsafe { self.upload(dst, src) }
+    unsafe fn copy_in(&self, dst: *mut u8, src: *const u8, bytes: usize) {
+        unsafe { dst.copy_from_nonoverlapping(src, bytes) };
     }
 
     unsafe fn upload(&self, dst: *mut u8, src: &[u8]) {
