@@ -16,7 +16,10 @@ pub fn assert_same_steps(what: &str, real: &[StepLog], dry: &[impl Borrow<StepLo
         let pairs = real_events.iter().zip(&dry_events);
         for (index, (real, dry)) in pairs.enumerate() {
             let before = &dry_events[index.saturating_sub(3)..index];
-            assert_eq!(real, dry, "{what}: event {index} at position {position}, after {before:#?}");
+            assert_eq!(
+                real, dry,
+                "{what}: event {index} at position {position}, after {before:#?}"
+            );
         }
         assert_eq!(real_events.len(), dry_events.len(), "{what}");
         assert_eq!(real.live_at_start, dry.live_at_start, "{what}");

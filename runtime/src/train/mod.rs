@@ -34,8 +34,8 @@ pub use machine::Machine;
 pub use meshwright_store::family::{Family, LanguageModel, Outline};
 pub use own_loop::{LoadedState, LoopCheckpoints, StepNumbers, StepReports};
 pub use report::{
-    AxisUse, Evaluation, KnownSteps, MemoryUse, MetricsError, MetricsFile, PeakFlops, Report,
-    StepMetrics, StepObserver, StepReport, Summary,
+    AxisUse, Evaluation, KnownSteps, MemoryUse, MetricsError, MetricsFile, PeakFlops, Prediction,
+    Report, StepMetrics, StepObserver, StepReport, Summary,
 };
 pub use run_on::run_on;
 pub(crate) use run_on::run_on_shape;

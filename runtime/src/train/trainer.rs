@@ -15,7 +15,7 @@ use crate::trace::Tracer;
 use meshwright_sim::cluster::SizedCluster;
 
 use super::auto_mesh::{ChosenMesh, choose_mesh, memory_for_choice, note_on_memory};
-use super::config::{Config, ConfigError, MeshSetting, ModelSource, RunSettings};
+use super::config::{Config, ConfigError, DeviceChoice, MeshSetting, ModelSource, RunSettings};
 use super::console::print_line;
 use super::hub::fetch_models;
 use super::machine::{Machine, open_machine, suggested_ranks};
@@ -23,8 +23,8 @@ use super::plan::{
     OpenedModel, Plan, PreparedOutputs, check_auto_ranks, open_resumed, take_saved_settings,
     with_vocab_of_data,
 };
-use super::planner::plan_run;
-use super::report::output_lines;
+use super::planner::{choose_planned, plan_run};
+use super::report::{Prediction, cluster_of, output_lines};
 use super::run::{ObserverFactory, RankLoop, RunEnd, Shared, begin_steps, start_clock};
 use super::{Error, LanguageModel, Optimizers, Result, StepObserver, Summary};
 
@@ -184,9 +184,20 @@ impl<M: LanguageModel> Trainer<M> {
         };
         let (chosen, fits_here) = match choose(true) {
             // A run that is only listed may be one of another machine.
-            Err(_) if is_dry_run => (choose(false)?, false),
-            chosen => (chosen?, true),
+            Err(_) if is_dry_run => (choose(false), false),
+            chosen => (chosen, true),
         };
+        let is_planned = device == DeviceChoice::Cuda && !is_dry_run && resumed.is_none();
+        let planned = match opened.as_ref().filter(|_| is_planned) {
+            Some((machine, model, memory)) => {
+                let check = |config: &Config| Plan::check_fit::<M>(config, model, *memory);
+                let run = (ranks, settings.dtype().dtype());
+                cluster_of(settings.cluster.as_ref(), run, machine.as_ref())?
+                    .and_then(|on| choose_planned::<M>(&settings, &on, check))
+            }
+            None => None,
+        };
+        let chosen = planned.map_or(chosen, Ok)?;
         let ChosenMesh { config, mut reason } = chosen;
         let (machine, memory) = match opened {
             Some((machine, _, memory)) => (machine, memory),
@@ -235,6 +246,8 @@ impl<M: LanguageModel> Trainer<M> {
         start_clock();
         let machine: Arc<dyn Machine> = Arc::from(machine);
         let prepare = || {
+            let run = (config.mesh.world_size(), config.dtype.dtype());
+            cluster_of(config.cluster.as_ref(), run, &*machine)?;
             let plan = Plan::new::<M>(config.for_preflight(), Arc::clone(&machine), resumed)?;
             let mut outputs = if plan.config.simulate.is_some() {
                 plan.prepare_trace()?
@@ -365,8 +378,11 @@ impl<M: LanguageModel> Trainer<M> {
             _ => Ok(()),
         };
         match outcome {
-            Ok(RunEnd::Complete(summary)) => {
+            Ok(RunEnd::Complete(mut summary)) => {
                 traced?;
+                if plan.machine.own_rank().is_none_or(|rank| rank == 0) {
+                    summary.prediction = Prediction::of_plan::<M>(plan);
+                }
                 Ok(*summary)
             }
             Ok(RunEnd::Stopped(report)) => {

@@ -97,6 +97,30 @@ fn a_head_takes_what_was_planned() {
     }
 }
 
+/// The simulated device is none of the catalog, so that only a run that names its cluster has a predicted step.
+#[test]
+fn the_summary_predicts_the_step() {
+    if not_checked_on_gpu() {
+        return;
+    }
+    let predict = |words: &str| {
+        let folder = tempfile::tempdir().unwrap();
+        run(&format!("--mesh fsdp=2 --steps 1 {words}"), folder.path()).prediction
+    };
+    assert_eq!(predict(""), None);
+    let prediction = predict("--cluster h100").unwrap();
+    assert_eq!((&*prediction.cluster, prediction.uncertainty), ("h100-dgx", 0.08));
+    assert!(prediction.step_s > 1e-5 && prediction.step_s < 1.0, "{prediction:?}");
+    let text = prediction.beside(2.0 * prediction.step_s);
+    assert!(text.contains(" predicted for h100-dgx (-50.0 %)"), "{text}");
+    let folder = tempfile::tempdir().unwrap();
+    let text = try_run("--mesh fsdp=3,tp=3 --cluster h100", folder.path()).unwrap_err().to_string();
+    assert!(
+        text.starts_with("--cluster: 9 of h100-dgx: nodes of 8 GPUs do not divide 9"),
+        "{text}"
+    );
+}
+
 #[test]
 fn a_trace_shows_what_the_device_does() {
     let folder = tempfile::tempdir().unwrap();

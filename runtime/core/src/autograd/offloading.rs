@@ -36,7 +36,11 @@ impl Offloaded {
         // SAFETY: the data is written by work already queued on the compute stream, and both buffers stay in place: the
         // data is held by `in_progress`, and later uses of the copy's memory are written by the same stream.
         unsafe {
-            device.copy_out(copy.view_mut().address(), data.view().address(), data.view().byte_len());
+            device.copy_out(
+                copy.view_mut().address(),
+                data.view().address(),
+                data.view().byte_len(),
+            );
         }
         close_span(span, "offload", &data);
         let copied = device.mark_stream(StreamKind::Transfer);
@@ -58,7 +62,11 @@ impl Offloaded {
         // SAFETY: the memory of `data` is free after the work queued on the compute stream so far, and is used only
         // after the transfer; the source stays in place, as in `new`.
         unsafe {
-            device.copy_in(data.view_mut().address(), self.0.view().address(), self.0.view().byte_len());
+            device.copy_in(
+                data.view_mut().address(),
+                self.0.view().address(),
+                self.0.view().byte_len(),
+            );
         }
         close_span(span, "fetch", &data);
         device.wait_for(StreamKind::Compute, &device.mark_stream(StreamKind::Transfer));

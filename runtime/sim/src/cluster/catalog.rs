@@ -49,6 +49,17 @@ const ALIASES: &[(&str, &str)] = &[
     ("v5p", "tpu-v5p"),
 ];
 
+/// Clusters of GPUs by the name that their driver reports.
+const DRIVER_NAMES: &[(&str, &str)] = &[
+    ("NVIDIA A100-SXM4-40GB", "a100-40gb"),
+    ("NVIDIA A100-SXM4-80GB", "a100-dgx"),
+    ("NVIDIA B200", "b200"),
+    ("NVIDIA GB200", "gb200-nvl72"),
+    ("NVIDIA H100 80GB HBM3", "h100-dgx"),
+    ("NVIDIA H200", "h200"),
+    ("Tesla V100-SXM2-32GB", "v100-dgx1"),
+];
+
 /// Descriptions of clusters and GPUs by name.
 #[derive(Debug, Clone)]
 pub struct Catalog {
@@ -144,6 +155,12 @@ impl Catalog {
             let names: Vec<&str> = names.chain(ALIASES.iter().map(|(alias, _)| *alias)).collect();
             ClusterError::Unknown { kind: "cluster", name: name.into(), hint: hint(name, &names) }
         })
+    }
+
+    /// Returns the cluster of the GPUs whose driver reports `name`; `None` if no cluster is known to have them.
+    pub fn cluster_of_driver_name(&self, name: &str) -> Option<Arc<Cluster>> {
+        let (_, cluster) = DRIVER_NAMES.iter().find(|(known, _)| *known == name)?;
+        self.cluster(cluster).ok()
     }
 
     /// Returns the GPU of a name.

@@ -36,6 +36,17 @@ impl SizedCluster {
         cluster.check_size(gpus).map_err(size)?;
         Ok(SizedCluster { cluster, gpus })
     }
+
+    /// Takes `gpus` GPUs of `cluster`.
+    ///
+    /// # Errors
+    /// [`ClusterError::Size`] if the cluster does not have so many.
+    pub fn of(cluster: &Arc<Cluster>, gpus: usize) -> Result<SizedCluster, ClusterError> {
+        let request = || format!("{gpus} of {}", cluster.name);
+        let size = |message| ClusterError::Size { request: request(), message };
+        cluster.check_size(gpus).map_err(size)?;
+        Ok(SizedCluster { cluster: Arc::clone(cluster), gpus })
+    }
 }
 
 impl Cluster {

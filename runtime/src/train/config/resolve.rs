@@ -21,7 +21,7 @@ use super::own_flags::OwnFlags;
 use super::own_rows::OwnRows;
 use super::rules::RULES;
 use super::setting_value::MeshSetting;
-use super::settings::{FLAGS, RunSettings};
+use super::settings::{FLAGS, RunSettings, VALIDATION};
 use super::{
     Config, ConfigError, DeviceChoice, ModelSizes, ModelSource, OptimizerConfig, Optimizers,
     PipelineConfig, Precision, SaveConfig, ScheduleSource, SettingSource, ValidationConfig,
@@ -108,6 +108,22 @@ impl RunSettings {
         self
     }
 
+    /// Returns the settings of steps on made-up tokens.
+    pub(in crate::train) fn without_data(&self) -> RunSettings {
+        let mut settings = self.clone();
+        settings.rows = None;
+        (settings.data, settings.tokenizer, settings.text_key, settings.token_dtype) =
+            Default::default();
+        (settings.eval_data, settings.eval_fraction) = Default::default();
+        for name in FLAGS.iter().filter(|flag| flag.group == VALIDATION).map(|flag| flag.name) {
+            settings.given.remove(name);
+        }
+        for name in ["data", "tokenizer", "text-key", "token-dtype"] {
+            settings.given.remove(name);
+        }
+        settings
+    }
+
     /// Returns the settings without those of a pipeline.
     pub(in crate::train) fn without_pipeline(mut self) -> RunSettings {
         for name in ["schedule", "virtual-stages"] {
@@ -168,7 +184,7 @@ impl RunSettings {
     }
 
     /// Returns the compute dtype.
-    pub(super) fn dtype(&self) -> Precision {
+    pub(in crate::train) fn dtype(&self) -> Precision {
         self.dtype.unwrap_or(match self.device {
             DeviceChoice::Cpu => Precision::F32,
             DeviceChoice::Cuda => Precision::Bf16,

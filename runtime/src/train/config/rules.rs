@@ -26,6 +26,7 @@ pub const RULES: &[Rule] = &[
     others_are_given,
     a_plan_is_alone,
     a_simulation_is_of_gpus,
+    a_cluster_is_of_a_run,
     validation_data_is_given_once,
     mesh_order_has_the_axes,
     zero_needs_shards,
@@ -139,6 +140,19 @@ fn a_simulation_is_of_gpus(settings: &RunSettings, problems: &mut Problems) {
             cluster.name
         );
         problems.add(&["mesh", "simulate"], message);
+    }
+}
+
+/// A run that only a report describes has its cluster from there.
+fn a_cluster_is_of_a_run(settings: &RunSettings, problems: &mut Problems) {
+    let reports = ["explain", "simulate", "plan", "preflight"];
+    let report = reports.into_iter().find(|name| settings.is_given(name));
+    if let (Some(_), Some(report)) = (&settings.cluster, report) {
+        let message = match report {
+            "simulate" | "plan" => format!("--{report} has a cluster of its own; leave it out"),
+            _ => format!("--{report} measures no steps; leave it out, or use --simulate CLUSTERxN"),
+        };
+        problems.add(&["cluster", report], message);
     }
 }
 

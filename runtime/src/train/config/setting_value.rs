@@ -5,6 +5,7 @@ use std::fmt;
 use std::num::IntErrorKind;
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use crate::backend::Bytes;
 use crate::checkpoint::StoredDtype;
@@ -13,7 +14,7 @@ use crate::mesh::{AxisOrder, MeshError, MeshShape};
 use crate::nn::{ContextStyle, RecomputeOverride};
 use crate::pipeline::StageCut;
 use crate::tensor::{Checks, ZeroStage};
-use meshwright_sim::cluster::{Catalog, SizedCluster};
+use meshwright_sim::cluster::{Catalog, Cluster, SizedCluster};
 
 use super::fixed_degrees::FixedDegrees;
 use super::flags::{Flag, FlagKind};
@@ -200,6 +201,9 @@ setting_types! {
     };
     SizedCluster: SizedCluster, Text, |text| {
         SizedCluster::parse(text, &Catalog::new()).map_err(|error| error.to_string())
+    };
+    Cluster: Arc<Cluster>, Text, |text| {
+        Catalog::new().cluster(text).map_err(|error| error.to_string())
     };
     TokenCount: f64, Text, |text| wanted("a number of tokens such as 300B or 15.6T", text, |text| {
         let scales = [("K", 1e3), ("M", 1e6), ("B", 1e9), ("G", 1e9), ("T", 1e12)];

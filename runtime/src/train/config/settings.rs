@@ -12,7 +12,7 @@ use crate::mesh::{AxisOrder, MeshShape};
 use crate::nn::{ContextStyle, RecomputeOverride};
 use crate::pipeline::StageCut;
 use crate::tensor::{Checks, ZeroStage};
-use meshwright_sim::cluster::SizedCluster;
+use meshwright_sim::cluster::{Cluster, SizedCluster};
 
 use super::fixed_degrees::FixedDegrees;
 use super::flags::{Change, Flag};
@@ -251,6 +251,9 @@ settings! {
         "Simulate a step on N GPUs of a cluster, such as h100x64 or my.tomlx64, print its time, utilization and \
          memory, and exit; `meshwright clusters` lists the clusters [default of --mesh: auto=N]"
         simulate: Option<SizedCluster>, "CLUSTERxN" => #[serde(skip)] simulate;
+        "Cluster of the run: its steps are simulated at the end, beside the measured ones, and --mesh auto=N plans on \
+         its GPUs; a name of `meshwright clusters` or a file [default: that of the GPUs, if known]"
+        cluster: Option<Cluster>, "CLUSTER" => #[serde(skip)] cluster;
         "Search the mesh, the pipeline schedule, the micro-batches, the ZeRO stage and the recomputation of the \
          fastest run on N GPUs of a cluster, print the flags to type, the simulated step and the reasons, and exit; \
          settings that are given are kept"

@@ -225,6 +225,10 @@ impl Machine for Gpus {
         graph_obstacle(self.profile.is_some(), uses_nccl).map(str::to_owned)
     }
 
+    fn driver_name(&self) -> Option<&str> {
+        Some(&self.drivers.first()?.properties().name)
+    }
+
     fn describe(&self) -> String {
         let name = self.drivers.first().map_or("no GPU", |driver| &driver.properties().name);
         match (self.devices, self.drivers.len()) {

@@ -54,6 +54,11 @@ pub trait Machine: Send + Sync {
     /// Describes the machine in a few words: "4 threads", "an NVIDIA H100".
     fn describe(&self) -> String;
 
+    /// Returns the name that the driver of the devices reports; `None` without a driver.
+    fn driver_name(&self) -> Option<&str> {
+        None
+    }
+
     /// Returns the memory of all ranks together, in bytes, if known.
     fn memory(&self) -> Option<f64>;
 

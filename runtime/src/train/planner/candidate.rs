@@ -26,8 +26,15 @@ pub struct Candidate {
 impl Candidate {
     /// Returns the settings of a simulation on all GPUs of `on`.
     pub fn settings(&self, of: &RunSettings, on: &SizedCluster) -> RunSettings {
-        let mut settings = of.clone();
+        let mut settings = self.apply(of);
         settings.simulate = Some(on.clone());
+        settings.cluster = None;
+        settings
+    }
+
+    /// Returns the settings of a run.
+    pub fn apply(&self, to: &RunSettings) -> RunSettings {
+        let mut settings = to.clone();
         settings.mesh = Some(MeshSetting::Axes(self.mesh));
         settings.zero = Some(self.zero);
         settings.schedule = self.schedule.map(|(kind, _)| ScheduleSource::Named(kind));

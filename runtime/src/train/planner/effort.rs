@@ -18,6 +18,9 @@ impl Effort {
         Effort { plans: 10.max(2 * top), candidates: 14.max(3 * top) }
     }
 
+    /// The effort before a run.
+    pub const TO_TRAIN: Effort = Effort { plans: 6, candidates: 10 };
+
     /// The effort to find a plan that fits.
     pub const TO_FIT: Effort = Effort { plans: 1, candidates: 4 };
 }

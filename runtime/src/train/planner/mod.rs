@@ -7,6 +7,7 @@
 //!    printed.
 //! 4. [`ranking`], and the [`report`] with its [`rules`] of thumb; if nothing fits, what would ([`nothing_fits`]).
 
+mod auto;
 mod bubbles;
 mod candidate;
 mod cell;
@@ -33,6 +34,7 @@ use crate::train::console::counted;
 use crate::train::{Error, LanguageModel, Result};
 use meshwright_sim::cluster::SizedCluster;
 
+pub use auto::choose_planned;
 use effort::{Effort, TOP};
 use nothing_fits::explain_misfit;
 use report::report;

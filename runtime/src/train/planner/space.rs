@@ -108,9 +108,11 @@ pub fn frames<M: LanguageModel>(
 pub fn recomputations(settings: &RunSettings, candidate: &Candidate) -> Vec<RecomputeOverride> {
     use ScheduleKind::{DualPipeV, ZeroBubbleH1, ZeroBubbleV};
     let defers = matches!(candidate.schedule, Some((ZeroBubbleH1 | ZeroBubbleV | DualPipeV, _)));
+    let recomputes = settings.recompute.is_some_and(|given| given != RecomputeOverride::Off);
+    let cannot_defer = recomputes || candidate.zero >= ZeroStage::Gradients;
     match settings.recompute {
+        _ if defers && cannot_defer && settings.schedule.is_none() => Vec::new(),
         Some(given) => vec![given],
-        None if defers && candidate.zero >= ZeroStage::Gradients => Vec::new(),
         None if defers => vec![RecomputeOverride::Off],
         None => vec![RecomputeOverride::Off, RecomputeOverride::Attention, RecomputeOverride::Full],
     }

@@ -204,3 +204,24 @@ fn a_misfit_is_answered_by_what_fits() {
     }
     assert_eq!(text.matches("with --mesh").count(), 3, "{text}");
 }
+
+/// The settings of `--mesh auto=N` on GPUs of a known cluster are those of a plan that the machine accepts.
+#[test]
+fn a_run_is_planned() {
+    let (mut settings, on) = settings(&format!("--plan h100x4 {TINY} --recompute full --cp ring"));
+    settings.plan = None;
+    let mut refused = 0;
+    let chosen = choose_planned::<Llama>(&settings, &on, |config| {
+        assert!(config.simulate.is_none() && config.mesh.world_size() == 4);
+        assert_eq!(config.recompute, Some(RecomputeOverride::Full));
+        assert!(config.mesh.degree(AxisId::Cp) > 1);
+        refused += 1;
+        if refused == 1 { Err(Error::Input("too large".into())) } else { Ok(()) }
+    });
+    let chosen = chosen.unwrap();
+    assert_eq!(refused, 2);
+    let expected = format!("--mesh auto: --mesh {} --zero", chosen.config.mesh);
+    assert!(chosen.reason.starts_with(&expected), "{}", chosen.reason);
+    assert!(chosen.reason.ends_with("--plan h100-dgxx4 explains it"), "{}", chosen.reason);
+    assert!(choose_planned::<Llama>(&settings, &on, |_| Err(Error::Input("no".into()))).is_none());
+}

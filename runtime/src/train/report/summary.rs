@@ -14,7 +14,7 @@ use crate::train::explain::flops_text;
 use crate::train::plan::{Plan, describe_mesh};
 use crate::train::{Error, Result};
 
-use super::{Evaluation, Report};
+use super::{Evaluation, Prediction, Report};
 
 /// Results of a run.
 #[derive(Debug, Clone, PartialEq)]
@@ -33,6 +33,9 @@ pub struct Summary {
     pub tokens_per_s: f64,
     /// Time of all steps, including metrics, evaluations and checkpoints.
     pub elapsed: Duration,
+    /// The simulated step; `None` if no cluster is known to have the devices of the run, and in a process that does not
+    /// have rank 0.
+    pub prediction: Option<Prediction>,
     /// Memory, communication and recomputation.
     pub report: Report,
     /// Prompt, followed by the sampled tokens; empty without `--sample-tokens`.
@@ -61,6 +64,10 @@ impl Summary {
                 self.tokens_per_s
             ),
         };
+        if let (Some(prediction), true) = (&self.prediction, self.tokens_per_s > 0.0) {
+            let tokens = (plan.config.batch * plan.config.seq) as f64;
+            text += &format!("{}\n", prediction.beside(tokens / self.tokens_per_s));
+        }
         text += &self.validation_lines(plan);
         text += &usage_tables(&self.report, self.losses.len());
         for line in output_lines(&plan.config) {

@@ -102,6 +102,7 @@ impl<M: LanguageModel> RankLoop<'_, M> {
             stops_early,
             tokens_per_s,
             elapsed,
+            prediction: None,
             report,
             sample,
             prompt_len,

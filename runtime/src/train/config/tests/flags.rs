@@ -157,6 +157,7 @@ fn flags_reach_their_fields() {
         stage_times: Some("s.json".into()),
         explain: Some(OutputForm::Text),
         simulate: None,
+        cluster: None,
         tokens: None,
         out: None,
         sample_tokens: 0,

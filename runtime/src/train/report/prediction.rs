@@ -1,0 +1,74 @@
+//! The simulated step of a run that has trained, beside the measured one.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::backend::DType;
+use crate::train::config::Config;
+use crate::train::machine::Machine;
+use crate::train::plan::Plan;
+use crate::train::simulate::SimulatedRun;
+use crate::train::{Error, LanguageModel, Result};
+use meshwright_sim::cluster::{Catalog, Cluster, SizedCluster};
+
+/// A predicted step time.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Prediction {
+    /// Name of the cluster whose description it follows from.
+    pub cluster: String,
+    /// Seconds of a step.
+    pub step_s: f64,
+    /// Relative uncertainty, from the trust in the rates of the cluster.
+    pub uncertainty: f64,
+}
+
+impl Prediction {
+    /// Simulates a step of `plan`; `None` if its cluster is unknown, or does not describe the run.
+    pub fn of_plan<M: LanguageModel>(plan: &Plan) -> Option<Prediction> {
+        let Config { cluster, mesh, dtype, .. } = &plan.config;
+        let run = (mesh.world_size(), dtype.dtype());
+        let on = cluster_of(cluster.as_ref(), run, &*plan.machine).ok()??;
+        let run = SimulatedRun::of_plan::<M>(plan, &on).ok()?;
+        let SimulatedRun { cluster, step_s, uncertainty, .. } = run;
+        Some(Prediction { cluster, step_s, uncertainty })
+    }
+
+    /// Compares it with a measured step of `seconds`.
+    pub fn beside(&self, seconds: f64) -> String {
+        format!(
+            "step time: {:.1} ms measured (median), {self} ({:+.1} %)",
+            seconds * 1e3,
+            (self.step_s / seconds - 1.0) * 100.0
+        )
+    }
+}
+
+impl fmt::Display for Prediction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Prediction { cluster, step_s, uncertainty } = self;
+        let percent = 100.0 * uncertainty;
+        write!(f, "{:.1} ms +-{percent:.0} % predicted for {cluster}", step_s * 1e3)
+    }
+}
+
+/// Returns the GPUs of `ranks` ranks that compute in `dtype`: of the cluster that is `given` by `--cluster`, or else of
+/// the one that the catalog has for their name.
+///
+/// # Errors
+/// A given cluster without so many GPUs, or whose peak for the dtype is not known.
+pub fn cluster_of(
+    given: Option<&Arc<Cluster>>,
+    (ranks, dtype): (usize, DType),
+    machine: &dyn Machine,
+) -> Result<Option<SizedCluster>> {
+    let sized = |cluster: &Arc<Cluster>| {
+        cluster.gpu.peak_of(dtype)?;
+        SizedCluster::of(cluster, ranks)
+    };
+    if let Some(cluster) = given {
+        let on = sized(cluster).map_err(|error| Error::Input(format!("--cluster: {error}")))?;
+        return Ok(Some(on));
+    }
+    let known = machine.driver_name().and_then(|name| Catalog::new().cluster_of_driver_name(name));
+    Ok(known.and_then(|cluster| sized(&cluster).ok()))
+}
