@@ -6,6 +6,8 @@ mod csv;
 mod decoder;
 mod edit;
 mod machine;
+#[cfg(test)]
+mod mutants;
 mod predict;
 mod profile;
 mod program;

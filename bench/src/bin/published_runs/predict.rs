@@ -1,10 +1,11 @@
 //! Predictions of published runs.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use meshwright::backend::Category;
 use meshwright::sim::cluster::{Catalog, Cluster};
-use meshwright::sim::{SimOptions, SoftwareFactors, simulate};
+use meshwright::sim::{SimOptions, SoftwareFactors, StepLog, simulate};
 
 use crate::edit::Edit;
 use crate::machine::cluster_of;
@@ -50,7 +51,7 @@ impl Predictor {
     /// # Errors
     /// The reason why it cannot be predicted.
     pub fn predict(&self, run: &Run, steps: [&LoggedStep; 2]) -> Result<Prediction, String> {
-        let cluster = cluster_of(&run.machine, &self.catalog, &self.software)?;
+        let cluster = self.cluster(run)?;
         let counts = sampled_micro_batches(run);
         let first = self.seconds(run, &cluster, steps[0])?;
         let mut seconds = first;
@@ -65,7 +66,16 @@ impl Predictor {
         Ok(Prediction { seconds, memory })
     }
 
-    fn seconds(&self, run: &Run, cluster: &Cluster, step: &LoggedStep) -> Result<f64, String> {
+    /// Returns the cluster of a run.
+    ///
+    /// # Errors
+    /// A GPU that the catalog does not have.
+    pub fn cluster(&self, run: &Run) -> Result<Cluster, String> {
+        cluster_of(&run.machine, &self.catalog, &self.software)
+    }
+
+    /// Returns the logs of the software of a run.
+    pub fn logs(&self, run: &Run, cluster: &Cluster, step: &LoggedStep) -> Vec<Arc<StepLog>> {
         let profile = self.profile(&run.source);
         let edit = Edit {
             profile,
@@ -79,13 +89,20 @@ impl Predictor {
                 .last()
                 .map_or(f64::INFINITY, |level| level.message_bandwidth.value),
         };
-        let logs: Vec<_> = step.logs.iter().map(|log| edit.apply(log)).collect();
+        step.logs.iter().map(|log| edit.apply(log)).collect()
+    }
+
+    /// Returns the settings of simulations.
+    pub fn options(&self) -> SimOptions {
         let interference = self.software.interference;
         let software = SoftwareFactors { interference, ..SoftwareFactors::default() };
-        let options = SimOptions { software, ..SimOptions::default() };
-        let step =
-            simulate(cluster, &step.mesh, &logs, &options).map_err(|error| error.to_string())?;
-        Ok(step.seconds)
+        SimOptions { software, ..SimOptions::default() }
+    }
+
+    fn seconds(&self, run: &Run, cluster: &Cluster, step: &LoggedStep) -> Result<f64, String> {
+        let logs = self.logs(run, cluster, step);
+        let simulated = simulate(cluster, &step.mesh, &logs, &self.options());
+        Ok(simulated.map_err(|error| error.to_string())?.seconds)
     }
 }
 
