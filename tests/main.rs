@@ -12,6 +12,7 @@ mod rotary;
 // Memory, communication, FLOPs and traces of a run.
 mod budget;
 mod counting;
+mod course_arithmetic;
 mod explain;
 mod memory;
 mod own_gpu_steps;

@@ -33,8 +33,11 @@ pub fn assert_same_steps(what: &str, real: &[StepLog], dry: &[impl Borrow<StepLo
 /// An event as it is compared.
 #[derive(Debug, PartialEq)]
 pub struct Compared<'a> {
+    /// The computation that it belongs to.
     pub context: &'a Context,
+    /// The field of a call; empty for others.
     pub field: &'a str,
+    /// The event without what may differ.
     pub kind: EventKind,
 }
 
