@@ -9,10 +9,12 @@ use super::communication::Collectives;
 use super::effort::Effort;
 use super::estimate::Estimator;
 use super::left_out::LeftOut;
+use super::parallel::map_on_cores;
 use super::planned_run::PlannedRun;
+use super::ranking::tie;
 use super::search::{Found, open_model, search};
 use super::simulated_candidate::simulate_candidate;
-use super::space::{Frames, frames};
+use super::space::{Frames, USABLE_MEMORY, frames, recomputations};
 use super::*;
 use crate::layout::AxisId;
 use crate::models::llama::Llama;
@@ -224,4 +226,34 @@ fn a_run_is_planned() {
     assert!(chosen.reason.starts_with(&expected), "{}", chosen.reason);
     assert!(chosen.reason.ends_with("--plan h100-dgxx4 explains it"), "{}", chosen.reason);
     assert!(choose_planned::<Llama>(&settings, &on, |_| Err(Error::Input("no".into()))).is_none());
+}
+
+/// Of all candidates, simulated in full, none is faster than the plans of a search by more than a tie.
+#[test]
+fn no_candidate_is_faster() {
+    let sizes =
+        "--hidden 2048 --layers 3 --heads 16 --kv-heads 8 --seq 8192 --batch 4 --vocab 32000";
+    let (settings, on) = settings(&format!("--plan h100x4 {sizes}"));
+    let model = open_model::<Llama>(&settings, &on).unwrap();
+    let frames = frames::<Llama>(&settings, &on, &model, &mut LeftOut::default()).unwrap();
+    let mut candidates = Vec::new();
+    for frame in &frames.fitting {
+        for (_, micro_batches) in &frame.rows {
+            for recompute in recomputations(&settings, &frame.candidate) {
+                let micro_batches = *micro_batches;
+                candidates.push(Candidate { micro_batches, recompute, ..frame.candidate });
+            }
+        }
+    }
+    assert!(candidates.len() > 100, "{}", candidates.len());
+    let simulate = |(): &mut (), candidate: &Candidate| {
+        let run = simulate_candidate::<Llama>(&settings, &on, candidate).ok()?.run;
+        let fits = run.memory_bytes as f64 <= USABLE_MEMORY * run.gpu_memory_bytes as f64;
+        fits.then_some(run.step_s)
+    };
+    let steps = map_on_cores(&candidates, || (), simulate);
+    let fastest = steps.into_iter().flatten().fold(f64::INFINITY, f64::min);
+    let plans = search::<Llama>(&settings, &on, Effort::to_rank(5)).unwrap().plans;
+    let found = plans.iter().map(|plan| plan.run.step_s).fold(f64::INFINITY, f64::min);
+    assert!(found <= fastest * (1.0 + tie(on.gpus)), "{found} s instead of {fastest}");
 }
