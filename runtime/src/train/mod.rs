@@ -12,6 +12,7 @@ mod hub;
 mod machine;
 mod micro_batch;
 mod own_loop;
+mod page;
 mod pipeline_step;
 mod plan;
 mod planner;

@@ -19,16 +19,17 @@ use super::config::{Config, ConfigError, DeviceChoice, MeshSetting, ModelSource,
 use super::console::print_line;
 use super::hub::fetch_models;
 use super::machine::{Machine, open_machine, suggested_ranks};
+use super::page::DryRunFiles;
 use super::plan::{
     OpenedModel, Plan, PreparedOutputs, check_auto_ranks, open_resumed, take_saved_settings,
     with_vocab_of_data,
 };
-use super::planner::{choose_planned, plan_run};
+use super::planner::choose_planned;
 use super::report::{Prediction, cluster_of, output_lines};
 use super::run::{ObserverFactory, RankLoop, RunEnd, Shared, begin_steps, start_clock};
 use super::{Error, LanguageModel, Optimizers, Result, StepObserver, Summary};
 
-use reports::print_report;
+use reports::{print_plan, print_report};
 
 /// Trains a model `M` with the settings of a [`Config`].
 ///
@@ -41,6 +42,8 @@ pub struct Trainer<M> {
     plan: Plan,
     shared: Shared,
     outputs: PreparedOutputs,
+    /// Of `--explain` and `--simulate`.
+    files: DryRunFiles,
     observers: Vec<ObserverFactory>,
     model: PhantomData<M>,
 }
@@ -149,10 +152,13 @@ impl<M: LanguageModel> Trainer<M> {
         fetch_models::<M::Config>(paths.0, paths.1, &accepted)?;
         let settings = with_vocab_of_data(settings)?;
         if let Some(on) = &settings.plan {
-            let report = plan_run::<M>(&settings, on)?;
-            return Err(Error::Config(ConfigError::Asked(report)));
+            return Err(Error::Config(ConfigError::Asked(print_plan::<M>(&settings, on)?)));
         }
         let mut settings = settings.for_simulation();
+        let mut files = DryRunFiles::default();
+        if settings.is_dry_run() {
+            files = DryRunFiles::check(settings.report.as_deref(), settings.trace.as_deref())?;
+        }
         if let (Some(SizedCluster { gpus, .. }), None) = (&settings.simulate, &settings.mesh) {
             settings.mesh = Some(MeshSetting::Auto(Some(*gpus)));
         }
@@ -160,7 +166,7 @@ impl<M: LanguageModel> Trainer<M> {
         let (Some(MeshSetting::Auto(ranks)), None) = (settings.mesh, settings.preflight) else {
             let config = settings.resolve()?.for_preflight();
             let machine = open_machine(&config)?;
-            return Trainer::prepare(config, machine, resumed);
+            return Trainer::prepare(config, machine, resumed, files);
         };
         let (device, is_dry_run) = (settings.device, settings.is_dry_run());
         let ranks = ranks.map_or_else(|| suggested_ranks(device), Ok)?;
@@ -207,7 +213,7 @@ impl<M: LanguageModel> Trainer<M> {
         if machine.own_rank().is_none_or(|rank| rank == 0) {
             print_line(&reason);
         }
-        Trainer::prepare(config, machine, resumed)
+        Trainer::prepare(config, machine, resumed, files)
     }
 
     /// Creates a trainer with these settings. Opens every file that the run reads and checks every size of the model,
@@ -234,7 +240,11 @@ impl<M: LanguageModel> Trainer<M> {
             .inspect_err(|error| machine.announce_failure(error))?;
         let resumed = open_resumed::<M::Config>(&config)
             .inspect_err(|error| machine.announce_failure(error))?;
-        Trainer::prepare(config, machine, resumed)
+        let mut files = DryRunFiles::default();
+        if config.is_dry_run() {
+            files = DryRunFiles::check(config.report.as_deref(), config.trace.as_deref())?;
+        }
+        Trainer::prepare(config, machine, resumed, files)
     }
 
     /// Creates a trainer that resumes from `resumed`, if there is a checkpoint.
@@ -242,6 +252,7 @@ impl<M: LanguageModel> Trainer<M> {
         config: Config,
         machine: Box<dyn Machine>,
         resumed: Option<Checkpoint>,
+        files: DryRunFiles,
     ) -> Result<Trainer<M>> {
         start_clock();
         let machine: Arc<dyn Machine> = Arc::from(machine);
@@ -249,9 +260,7 @@ impl<M: LanguageModel> Trainer<M> {
             let run = (config.mesh.world_size(), config.dtype.dtype());
             cluster_of(config.cluster.as_ref(), run, &*machine)?;
             let plan = Plan::new::<M>(config.for_preflight(), Arc::clone(&machine), resumed)?;
-            let mut outputs = if plan.config.simulate.is_some() {
-                plan.prepare_trace()?
-            } else if plan.config.writes_nothing() {
+            let mut outputs = if plan.config.writes_nothing() {
                 PreparedOutputs::default()
             } else {
                 plan.prepare_outputs()?
@@ -261,7 +270,7 @@ impl<M: LanguageModel> Trainer<M> {
             if plan.machine.own_rank().is_some() {
                 begin_steps(&plan);
             }
-            Ok(Trainer { plan, shared, outputs, observers: Vec::new(), model: PhantomData })
+            Ok(Trainer { plan, shared, outputs, files, observers: Vec::new(), model: PhantomData })
         };
         prepare().inspect_err(|error| machine.announce_failure(error))
     }

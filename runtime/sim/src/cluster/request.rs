@@ -51,7 +51,10 @@ impl SizedCluster {
 
 impl Cluster {
     /// Refuses numbers of GPUs that the cluster does not have, with a message that states possible ones.
-    fn check_size(&self, gpus: usize) -> Result<(), String> {
+    ///
+    /// # Errors
+    /// No GPU, more than the cluster has, and several nodes that are not whole.
+    pub fn check_size(&self, gpus: usize) -> Result<(), String> {
         let node = self.node();
         let most = self.gpus.unwrap_or(MAX_GPUS);
         if gpus == 0 {

@@ -21,6 +21,9 @@ pub struct SimSpan {
     pub lane: SimLane,
     /// Operation and layer: `gemm blocks.3`.
     pub name: Name,
+    /// Index of the kernel or call in the log of the position; `None` for computations of the schedule, and for calls
+    /// of several positions.
+    pub event: Option<usize>,
     /// Seconds since the step began on its first position.
     pub start: f64,
     /// Seconds.
@@ -85,7 +88,7 @@ impl<'a> StepTrace<'a> {
     /// Adds a kernel, or a call that is not joint.
     pub fn add_event(&mut self, position: usize, event: usize, lane: SimLane, run: Interval) {
         let log = &self.logs[position];
-        let event = &log.events.at(event);
+        let (idx, event) = (event, &log.events.at(event));
         let Context { layer, action, .. } = log.context(event);
         let op = match &event.kind {
             EventKind::Kernel(kernel) => kernel.op.name(),
@@ -97,6 +100,9 @@ impl<'a> StepTrace<'a> {
         }
         let name = if layer.is_empty() { Name::Fixed(op) } else { Name::Of(op, Arc::clone(layer)) };
         self.add_span(position, lane, name, run);
+        if let Some(span) = self.spans.last_mut() {
+            span.event = Some(idx);
+        }
     }
 
     /// Adds a call to the lanes of all its positions.
@@ -149,6 +155,7 @@ impl<'a> StepTrace<'a> {
     }
 
     fn add_span(&mut self, position: usize, lane: SimLane, name: Name, (start, end): Interval) {
-        self.spans.push(SimSpan { position, lane, name, start, duration: end - start });
+        let duration = end - start;
+        self.spans.push(SimSpan { position, lane, name, event: None, start, duration });
     }
 }

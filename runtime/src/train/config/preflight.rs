@@ -5,12 +5,17 @@ use crate::mesh::MeshShape;
 use crate::parity::observed_mesh;
 use crate::tensor::ZeroStage;
 
-use super::{Config, Decay, DeviceChoice, LrSchedule, Precision};
+use super::{Config, Decay, DeviceChoice, LrSchedule, OutputForm, Precision};
 
 impl Config {
     /// Returns true if the run prints a result, and writes no files: `--explain` and `--preflight`.
     pub fn writes_nothing(&self) -> bool {
         self.is_dry_run() || self.preflight.is_some()
+    }
+
+    /// Returns true if a simulated step is shown in more than a few lines: by `--report`, `--trace` or `--out json`.
+    pub(in crate::train) fn follows_course(&self) -> bool {
+        self.report.is_some() || self.trace.is_some() || self.out == Some(OutputForm::Json)
     }
 
     /// Returns true if the run writes the metrics of each step.

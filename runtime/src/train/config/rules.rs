@@ -27,6 +27,7 @@ pub const RULES: &[Rule] = &[
     a_plan_is_alone,
     a_simulation_is_of_gpus,
     a_cluster_is_of_a_run,
+    reports_have_a_content,
     validation_data_is_given_once,
     mesh_order_has_the_axes,
     zero_needs_shards,
@@ -112,8 +113,13 @@ fn others_are_given(settings: &RunSettings, problems: &mut Problems) {
     let message = "needs validation data: --eval-data FILE, or --eval-fraction X of --data";
     need(validates, "eval-data", "eval-every eval-steps early-stop keep-best", message);
     let simulates = settings.simulate.is_some();
-    need(simulates, "simulate", "out", "needs --simulate CLUSTERxN");
     let is_predicted = simulates || settings.plan.is_some();
+    let message = "needs --simulate CLUSTERxN or --plan CLUSTERxN; --explain takes it itself, as --explain json";
+    need(is_predicted, "simulate", "out", message);
+    let is_reported = is_predicted || settings.explain.is_some() || settings.preflight.is_some();
+    let message =
+        "needs --explain, --simulate CLUSTERxN or --plan CLUSTERxN, whose result it shows";
+    need(is_reported, "explain", "report", message);
     need(is_predicted, "simulate", "tokens", "needs --simulate CLUSTERxN or --plan CLUSTERxN");
     let exports = settings.is_given("export-hf");
     need(exports, "export-hf", "export-dtype export-shard-size", "needs --export-hf DIR");
@@ -153,6 +159,17 @@ fn a_cluster_is_of_a_run(settings: &RunSettings, problems: &mut Problems) {
             _ => format!("--{report} measures no steps; leave it out, or use --simulate CLUSTERxN"),
         };
         problems.add(&["cluster", report], message);
+    }
+}
+
+/// A report is a file of its own, and a trace has times.
+fn reports_have_a_content(settings: &RunSettings, problems: &mut Problems) {
+    if settings.report.is_some() && settings.report == settings.trace {
+        problems.add(&["report", "trace"], "is also the file of --trace; name another file");
+    }
+    if settings.explain.is_some() && settings.trace.is_some() {
+        let message = "--explain has no times to trace; use --simulate CLUSTERxN, or leave it out";
+        problems.add(&["trace", "explain"], message);
     }
 }
 

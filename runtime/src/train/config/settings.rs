@@ -238,7 +238,8 @@ settings! {
         tensorboard: Option<PathBuf>, "DIR" => tensorboard;
         "Time between two lines of the loss, such as 30s; a terminal shows each step below them"
         log_every: TimeLimit = "10s", "TIME" => #[serde(skip)] log_every;
-        "Write a trace of compute and communication of every rank, for Perfetto"
+        "Write a trace of compute and communication of every rank, for Perfetto; with --simulate and --plan, of the \
+         simulated step"
         trace: Option<PathBuf>, "FILE.json" => trace;
         "Measure the milliseconds of each layer, and write them for --stages; steps run without CUDA graphs"
         stage_times: Option<PathBuf>, "FILE.json" => stage_times;
@@ -264,8 +265,10 @@ settings! {
         fix: Option<FixedDegrees>, "AXIS=N,..";
         "Tokens of a whole run, such as 15.6T, whose days and GPU-hours --simulate prints"
         tokens: Option<TokenCount>, "COUNT" => #[serde(skip)] tokens;
-        "Form of what --simulate prints: text, json [default: text]"
+        "Form of what --simulate and --plan print: text, json [default: text]"
         out: Option<OutputForm>, "FORM" => #[serde(skip)] out;
+        "Write what --explain, --simulate or --plan has found as one HTML page, with drawings"
+        report: Option<PathBuf>, "FILE.html" => #[serde(skip)] report;
         "Compare the losses, gradients and updates of the first steps on the mesh, as threads on the CPU, with one \
          rank, and exit [STEPS: 3]"
         preflight: Option<Positive>, "STEPS", alone "3" => #[serde(skip)] preflight;

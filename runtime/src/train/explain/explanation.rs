@@ -8,10 +8,11 @@ use crate::train::config::DeviceChoice;
 use crate::train::plan::{MemoryPlan, Plan};
 use crate::train::{LanguageModel, Result};
 use meshwright_core::__internal::Pass;
-use meshwright_sim::StepLog;
+use meshwright_sim::{EventKind, StepEvent, StepLog};
 
 use super::calls::calls_of;
 use super::kernels::{KernelRow, kernel_rows};
+use super::memory_over_time::MemoryOverTime;
 use super::peak::StepPeak;
 use super::rows::{CollectiveRow, rows_of};
 
@@ -24,6 +25,8 @@ pub struct Explanation {
     pub model_flops: f64,
     /// The plan of the whole run.
     pub memory: MemoryPlan,
+    /// Memory at the position with the highest peak, by the number of kernels that are launched before.
+    pub memory_over_time: MemoryOverTime,
 }
 
 /// The work of a rank in a training step.
@@ -45,21 +48,29 @@ impl Explanation {
         let mesh = config.mesh;
         let last = mesh.coordinates(mesh.world_size() - 1);
         let logs = plan.step_logs::<M>()?.into_iter().enumerate();
+        let is_device = config.device == DeviceChoice::Cuda;
         let positions = logs.map(|(position, log)| ExplainedPosition {
             rank: mesh.rank_of(&last.with(AxisId::Pp, position)),
             collectives: rows_of(calls_of(&log)),
             kernels: kernel_rows(&log, config.micro_batches),
-            peak: StepPeak::of(&log, config.device == DeviceChoice::Cuda),
+            peak: StepPeak::of(&log, is_device),
             log,
         });
+        let positions: Vec<ExplainedPosition> = positions.collect();
         let per_token = plan.flops.parameters + plan.flops.attention;
         let model_flops = per_token * (config.batch * config.seq) as f64;
         Ok(Explanation {
             mesh,
-            positions: positions.collect(),
+            memory_over_time: over_kernels(&positions, is_device),
+            positions,
             model_flops,
             memory: memory.clone(),
         })
+    }
+
+    /// Returns the position with the highest peak of memory.
+    pub fn fullest(&self) -> &ExplainedPosition {
+        &self.positions[self.memory_over_time.position]
     }
 
     /// Returns the FLOPs of matmuls and attention on the rank that has most of them.
@@ -78,4 +89,18 @@ impl Explanation {
     pub fn recomputed_flops(&self) -> f64 {
         self.flops_of_all_ranks(|pass| pass == Pass::Recomputation)
     }
+}
+
+/// Returns the memory at the position with the highest peak. The time is the number of kernels.
+fn over_kernels(positions: &[ExplainedPosition], is_device: bool) -> MemoryOverTime {
+    let peaks = positions.iter().map(|position| position.peak.bytes).enumerate();
+    let fullest = peaks.rev().max_by_key(|(_, bytes)| *bytes).map_or(0, |(position, _)| position);
+    let log = &positions[fullest].log;
+    let is_kernel = |event: &StepEvent| matches!(event.kind, EventKind::Kernel(_));
+    let end = log.events.iter().filter(is_kernel).count() as f64;
+    let mut kernels = 0.0;
+    MemoryOverTime::of(log, fullest, is_device, end, |_, event| {
+        kernels += f64::from(u8::from(is_kernel(event)));
+        kernels
+    })
 }

@@ -15,7 +15,7 @@ use super::rows::{CollectiveRow, PASSES};
 
 /// Returns the content of the text as one document. FLOPs and bytes of rows are sums over their layers.
 pub fn json_of(explanation: &Explanation) -> Value {
-    let Explanation { mesh, positions, model_flops, memory } = explanation;
+    let Explanation { mesh, positions, model_flops, memory, memory_over_time } = explanation;
     let planned = Category::ALL.map(|category| memory.peak_of(category));
     json!({
         "mesh": mesh.to_string(),
@@ -26,6 +26,7 @@ pub fn json_of(explanation: &Explanation) -> Value {
             "recomputed": explanation.recomputed_flops(),
             "model": model_flops,
         },
+        "memory_over_time": memory_over_time,
         "memory_plan": { "total": memory.total(), "categories": by_category(&planned) },
         "positions": positions.iter().map(|position| of_position(position, mesh)).collect::<Vec<_>>(),
     })
@@ -68,7 +69,8 @@ fn of_kernels(row: &KernelRow) -> Value {
     })
 }
 
-fn of_peak(peak: &StepPeak) -> Value {
+/// Returns the moment at which the memory of a step peaks, and the buffers in use then.
+pub fn of_peak(peak: &StepPeak) -> Value {
     let moment = peak.context.as_ref().map(|Context { pass, action, layer, function }| {
         let action = action.map(|RunningAction { work, stage, micro_batch }| {
             json!({ "work": work, "stage": stage, "micro_batch": micro_batch })
@@ -104,7 +106,7 @@ fn by_category(numbers: &[u64; Category::ALL.len()]) -> Value {
     Value::Object(named.collect::<Map<_, _>>())
 }
 
-const fn pass_name(pass: Pass) -> &'static str {
+pub const fn pass_name(pass: Pass) -> &'static str {
     match pass {
         Pass::Forward => "forward",
         Pass::Recomputation => "recomputed",

@@ -48,7 +48,7 @@ pub use description::describe_mesh;
 pub use memory::MemoryPlan;
 pub use model_plan::{ModelFlops, ModelPlan};
 pub use opened_model::OpenedModel;
-pub use outputs::PreparedOutputs;
+pub use outputs::{PreparedOutputs, claim, unwritable};
 pub use pipeline::{PipelinePlan, build_model};
 pub use resume::{open_if_any, open_resumed, take_saved_settings, warn_of_newer_checkpoints};
 pub use saved_settings::{other_samples, settings_to_save};

@@ -72,12 +72,12 @@ fn describe_steps(steps: &[u64]) -> String {
     }
 }
 
-fn unwritable(flag: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> Error {
+pub fn unwritable(flag: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> Error {
     move |source| Error::Output { flag, path: path.to_owned(), source }
 }
 
 /// Locks the file of a flag, whose content must be one that earlier runs have written.
-fn claim(
+pub fn claim(
     flag: &'static str,
     path: PathBuf,
     is_own: fn(&mut dyn Read) -> bool,
@@ -134,14 +134,6 @@ impl Plan {
             _export: export,
             _stage_times: stage_times,
         })
-    }
-
-    /// Creates the file of `--trace` alone.
-    pub fn prepare_trace(&self) -> Result<PreparedOutputs> {
-        let claim_trace = |path: PathBuf| claim("--trace", path, is_trace);
-        let trace = self.trace_path().map(claim_trace).transpose()?;
-        let trace = trace.map(|(claimed, path)| TraceFile::open(path, claimed)).transpose()?;
-        Ok(PreparedOutputs { trace, ..PreparedOutputs::default() })
     }
 
     /// Announces steps that no output will have.

@@ -42,6 +42,8 @@ impl Candidate {
         settings.micro_batches = self.micro_batches;
         settings.recompute = Some(self.recompute);
         settings.no_graphs = self.is_eager;
+        // Of the search, and not of each candidate.
+        (settings.trace, settings.report, settings.out) = (None, None, None);
         settings
     }
 

@@ -2,10 +2,12 @@
 
 use std::fmt;
 
+use serde::Serialize;
+
 use crate::train::config::Problem;
 
 /// Numbers of candidates that are left out, by reason. A mesh whose degrees are refused counts once.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Serialize)]
 pub struct LeftOut {
     /// Settings that a run refuses.
     pub refused: usize,
@@ -20,10 +22,13 @@ pub struct LeftOut {
     /// Estimated not to be among the best, and not simulated.
     pub behind: usize,
     /// The fewest parts into which the batch does not divide.
+    #[serde(skip)]
     pub parts: Option<usize>,
     /// Problems of all refused settings.
+    #[serde(skip)]
     pub common: Option<Vec<Problem>>,
     /// The first refusal by the model.
+    #[serde(skip)]
     pub first: Option<String>,
 }
 

@@ -5,7 +5,8 @@
 //!    of its schedule ([`bubbles`]) and the collectives over the ranks that share tokens ([`communication`]).
 //! 3. [`search`]: the candidates with the best estimates are dry-run in full and simulated; only these numbers are
 //!    printed.
-//! 4. [`ranking`], and the [`report`] with its [`rules`] of thumb; if nothing fits, what would ([`nothing_fits`]).
+//! 4. [`ranking`], and the [`report`] with its [`rules`] of thumb, and the best plan on other numbers of GPUs
+//!    ([`scaling`]); if nothing fits, what would ([`nothing_fits`]).
 
 mod auto;
 mod bubbles;
@@ -15,13 +16,16 @@ mod cells;
 mod communication;
 mod effort;
 mod estimate;
+mod estimated_points;
 mod left_out;
 mod nothing_fits;
+mod omissions;
 mod parallel;
 mod planned_run;
 mod ranking;
 mod report;
 mod rules;
+mod scaling;
 mod search;
 mod simulated_candidate;
 mod simulations;
@@ -29,7 +33,7 @@ mod space;
 #[cfg(test)]
 mod tests;
 
-use crate::train::config::{ConfigError, RunSettings};
+use crate::train::config::{ConfigError, OutputForm, RunSettings};
 use crate::train::console::counted;
 use crate::train::{Error, LanguageModel, Result};
 use meshwright_sim::cluster::SizedCluster;
@@ -37,17 +41,29 @@ use meshwright_sim::cluster::SizedCluster;
 pub use auto::choose_planned;
 use effort::{Effort, TOP};
 use nothing_fits::explain_misfit;
-use report::report;
 use search::{Found, search};
+use simulated_candidate::follow_course;
 
-/// Searches the best plans on all GPUs of `on`, and returns the report of `--plan`.
+pub use estimated_points::EstimatedPoint;
+pub use planned_run::PlannedRun;
+pub use report::PlanReport;
+pub use scaling::ScalingPoint;
+
+/// Searches the best plans on all GPUs of `on`, and returns the report of `--plan`. It has the course of the best
+/// plan's step if it is not printed as text alone, and the best plan on other numbers of GPUs for `--report`.
 ///
 /// # Errors
 /// Settings that are wrong on every mesh, and a model that does not fit on any.
-pub fn plan_run<M: LanguageModel>(settings: &RunSettings, on: &SizedCluster) -> Result<String> {
-    let found = search::<M>(settings, on, Effort::to_rank(settings.top.unwrap_or(TOP)))?;
+pub fn plan_run<M: LanguageModel>(settings: &RunSettings, on: &SizedCluster) -> Result<PlanReport> {
+    let mut found = search::<M>(settings, on, Effort::to_rank(settings.top.unwrap_or(TOP)))?;
+    let is_followed = settings.report.is_some() || settings.trace.is_some();
+    if let Some(best) = found.plans.first_mut() {
+        if is_followed || settings.out == Some(OutputForm::Json) {
+            best.run = follow_course::<M>(settings, on, &best.candidate)?;
+        }
+        return Ok(PlanReport::new::<M>(settings, on, found));
+    }
     match &found.smallest {
-        _ if !found.plans.is_empty() => Ok(report(settings, on, &found)),
         Some(smallest) => Err(explain_misfit::<M>(settings, on, smallest)),
         None => Err(explain_refusal(settings, on, found)),
     }

@@ -1,5 +1,9 @@
 //! Rules of thumb for large runs, and whether a plan keeps them.
 
+use std::fmt;
+
+use serde::Serialize;
+
 use crate::layout::AxisId;
 use crate::nn::RecomputeOverride;
 use crate::train::Outline;
@@ -20,6 +24,25 @@ struct Rule {
     name: &'static str,
     applies: fn(&RunScale<'_>, &PlannedRun) -> bool,
     keeps: fn(&RunScale<'_>, &PlannedRun) -> bool,
+}
+
+/// A rule that applies to a plan, and whether the plan keeps it.
+#[derive(Debug, Clone, Serialize)]
+pub struct RuleVerdict {
+    pub rule: &'static str,
+    pub is_kept: bool,
+    /// The reason for departing from it.
+    pub reason: Option<String>,
+}
+
+impl fmt::Display for RuleVerdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let rule = self.rule;
+        match &self.reason {
+            None => write!(f, "{rule}: kept"),
+            Some(reason) => write!(f, "{rule}: departs; {reason}"),
+        }
+    }
 }
 
 /// The rules, as courses and reports on large-scale training state them.
@@ -92,29 +115,22 @@ const RULES: [Rule; 11] = [
 
 /// Returns the rules that apply to the first plan, and whether it keeps each, with the reason if not: how much slower
 /// the best of the other plans that keep it is.
-pub fn check_rules(scale: &RunScale<'_>, plans: &[PlannedRun]) -> Vec<String> {
+pub fn check_rules(scale: &RunScale<'_>, plans: &[PlannedRun]) -> Vec<RuleVerdict> {
     let Some(best) = plans.first() else { return Vec::new() };
     let rules = RULES.iter().filter(|rule| (rule.applies)(scale, best));
     let verdict = |rule: &Rule| {
         if (rule.keeps)(scale, best) {
-            return format!("{}: kept", rule.name);
+            return RuleVerdict { rule: rule.name, is_kept: true, reason: None };
         }
         let others = plans[1..].iter().filter(|plan| (rule.keeps)(scale, plan));
         let fastest = others.map(|plan| plan.run.step_s).fold(f64::INFINITY, f64::min);
         let slower = fastest / best.run.step_s;
-        match slower {
-            f64::INFINITY => format!(
-                "{}: departs; no plan that keeps it fits, or comes near in its estimate",
-                rule.name
-            ),
-            ..1.01 => {
-                format!("{}: departs; a plan that keeps it is as fast, but less simple", rule.name)
-            }
-            _ => format!(
-                "{}: departs; the best simulated plan that keeps it takes {slower:.2} times as long",
-                rule.name
-            ),
-        }
+        let reason = match slower {
+            f64::INFINITY => "no plan that keeps it fits, or comes near in its estimate".to_owned(),
+            ..1.01 => "a plan that keeps it is as fast, but less simple".to_owned(),
+            _ => format!("the best simulated plan that keeps it takes {slower:.2} times as long"),
+        };
+        RuleVerdict { rule: rule.name, is_kept: false, reason: Some(reason) }
     };
     rules.map(verdict).collect()
 }

@@ -19,6 +19,7 @@ use super::cells::measure_cells;
 use super::communication::Collectives;
 use super::effort::Effort;
 use super::estimate::{Estimate, Estimator};
+use super::estimated_points::{EstimatedPoint, estimated_points};
 use super::left_out::LeftOut;
 use super::planned_run::PlannedRun;
 use super::ranking::rank;
@@ -37,6 +38,8 @@ pub struct Found {
     pub left_out: LeftOut,
     /// The candidate with the smallest memory by its estimate.
     pub smallest: Option<Candidate>,
+    /// Some of the candidates with an estimate that are not simulated.
+    pub estimates: Vec<EstimatedPoint>,
     pub model: SearchedModel,
 }
 
@@ -97,6 +100,7 @@ pub fn search<M: LanguageModel>(
     }
     let least = estimated.iter().min_by(|a, b| a.0.bytes.total_cmp(&b.0.bytes));
     smallest = least.map(|(_, candidate)| *candidate).or(smallest);
+    let all_estimated = estimated.clone();
     let before = estimated.len();
     estimated.retain(|(estimate, _)| estimate.bytes <= MEMORY_MARGIN * memory);
     left_out.activations += before - estimated.len();
@@ -107,7 +111,9 @@ pub fn search<M: LanguageModel>(
     left_out.slow += before - estimated.len();
     let mut plans = simulate_best::<M>(settings, on, effort, &model, estimated, &mut left_out)?;
     rank(&mut plans, on.gpus);
-    Ok(Found { plans, considered, left_out, smallest, model })
+    let limits = [on.cluster.gpu.memory.value, MEMORY_MARGIN * memory];
+    let estimates = estimated_points(&all_estimated, &plans, limits);
+    Ok(Found { plans, considered, left_out, smallest, estimates, model })
 }
 
 /// Opens the model and declares it on one rank.

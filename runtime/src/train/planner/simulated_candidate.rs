@@ -23,20 +23,41 @@ pub fn simulate_candidate<M: LanguageModel>(
     on: &SizedCluster,
     candidate: &Candidate,
 ) -> Result<PlannedRun> {
-    let config = candidate.settings(settings, on).resolve()?;
-    let machine = Arc::from(open_machine(&config)?);
-    let mut plan = Plan::new::<M>(config, machine, None)?;
-    let planned = PlannedRun { candidate: *candidate, run: SimulatedRun::of_plan::<M>(&plan, on)? };
+    let mut plan = plan_of::<M>(settings, on, candidate)?;
+    let run = SimulatedRun::of_plan::<M>(&plan, on, false)?;
+    let planned = PlannedRun { candidate: *candidate, run };
     if !plan.config.graphs {
         return Ok(planned);
     }
     // An eager step has messages of its own, so its times are those of another dry run.
     plan.config.graphs = false;
     let is_faster = |run: &SimulatedRun| run.step_s * (1.0 + tie(on.gpus)) < planned.run.step_s;
-    if !is_faster(&SimulatedRun::of_plan::<M>(&plan, on)?) {
+    if !is_faster(&SimulatedRun::of_plan::<M>(&plan, on, false)?) {
         return Ok(planned);
     }
     let eager = Candidate { is_eager: true, ..*candidate };
     let eager = simulate_candidate::<M>(settings, on, &eager)?;
     Ok(if is_faster(&eager.run) { eager } else { planned })
+}
+
+/// Simulates a plan with the course of its step.
+///
+/// # Errors
+/// As [`simulate_candidate`].
+pub fn follow_course<M: LanguageModel>(
+    settings: &RunSettings,
+    on: &SizedCluster,
+    candidate: &Candidate,
+) -> Result<SimulatedRun> {
+    SimulatedRun::of_plan::<M>(&plan_of::<M>(settings, on, candidate)?, on, true)
+}
+
+fn plan_of<M: LanguageModel>(
+    settings: &RunSettings,
+    on: &SizedCluster,
+    candidate: &Candidate,
+) -> Result<Plan> {
+    let config = candidate.settings(settings, on).resolve()?;
+    let machine = Arc::from(open_machine(&config)?);
+    Plan::new::<M>(config, machine, None)
 }

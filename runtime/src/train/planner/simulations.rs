@@ -26,7 +26,7 @@ const AXIS_PRICE: f64 = 0.004;
 const SAME_MESH_PRICE: f64 = 0.02;
 /// Passes of layers over micro-batches of a rank's step whose dry run takes few seconds. Candidates with more come
 /// after all others.
-const QUICK_PASSES: usize = 4200;
+pub const QUICK_PASSES: usize = 4200;
 
 /// Estimates of one schedule and ZeRO stage err alike.
 type Kind = (Option<ScheduleKind>, ZeroStage);

@@ -51,7 +51,7 @@ fn found(line: &str) -> Found {
 
 fn refusal(line: &str) -> String {
     let (settings, on) = settings(line);
-    plan_run::<Llama>(&settings, &on).unwrap_err().to_string()
+    plan_run::<Llama>(&settings, &on).err().unwrap().to_string()
 }
 
 /// Estimates select candidates; what is printed is simulated. They have to be near it. Memory is largest, 1.54 times

@@ -28,7 +28,7 @@ impl Prediction {
         let Config { cluster, mesh, dtype, .. } = &plan.config;
         let run = (mesh.world_size(), dtype.dtype());
         let on = cluster_of(cluster.as_ref(), run, &*plan.machine).ok()??;
-        let run = SimulatedRun::of_plan::<M>(plan, &on).ok()?;
+        let run = SimulatedRun::of_plan::<M>(plan, &on, false).ok()?;
         let SimulatedRun { cluster, step_s, uncertainty, .. } = run;
         Some(Prediction { cluster, step_s, uncertainty })
     }

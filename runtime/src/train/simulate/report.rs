@@ -16,6 +16,8 @@ use meshwright_sim::{
     Computation, EventKind, Pass, SimOptions, SimSpan, SimulatedStep, StepLog, StepWork, simulate,
 };
 
+use super::course::StepCourse;
+
 /// A simulated run: a step on all GPUs of a described cluster, and what follows for the whole run.
 #[derive(Debug, Clone, Default, Serialize)]
 #[non_exhaustive]
@@ -47,6 +49,8 @@ pub struct SimulatedRun {
     /// Seconds of a step by use: kinds of kernels, `exposed` communication by axes, and waits. The mean over positions
     /// along `pp`.
     pub time_s: BTreeMap<String, f64>,
+    /// The compute dtype.
+    pub dtype: &'static str,
     /// Bytes of memory that the fullest rank needs.
     pub memory_bytes: u64,
     /// The peaks of that rank by category.
@@ -55,6 +59,9 @@ pub struct SimulatedRun {
     pub gpu_memory_bytes: u64,
     /// Tokens of the whole run, its days and its GPU-hours without interruptions, if `--tokens` is given.
     pub run: Option<WholeRun>,
+    /// Memory, kernels and timeline, for a report.
+    #[serde(flatten)]
+    pub(in crate::train) course: Option<StepCourse>,
     #[serde(skip)]
     pub(in crate::train) spans: Vec<SimSpan>,
 }
@@ -71,15 +78,20 @@ pub struct WholeRun {
 }
 
 impl SimulatedRun {
-    /// Simulates a step of a planned run on the GPUs that `on` names, from the logs of its dry run.
+    /// Simulates a step of a planned run on the GPUs that `on` names, from the logs of its dry run. `follows_course` is
+    /// for reports and traces.
     ///
     /// # Errors
     /// Of the dry run, and a cluster that cannot run the step: see [`simulate`].
-    pub fn of_plan<M: LanguageModel>(plan: &Plan, on: &SizedCluster) -> Result<SimulatedRun> {
+    pub fn of_plan<M: LanguageModel>(
+        plan: &Plan,
+        on: &SizedCluster,
+        follows_course: bool,
+    ) -> Result<SimulatedRun> {
         let logs = plan.step_logs::<M>()?;
-        let Config { mesh, graphs, ref trace, .. } = plan.config;
+        let Config { mesh, graphs, .. } = plan.config;
         let options =
-            SimOptions { cuda_graphs: graphs, spans: trace.is_some(), ..SimOptions::default() };
+            SimOptions { cuda_graphs: graphs, spans: follows_course, ..SimOptions::default() };
         let of_flag = |error: &dyn std::fmt::Display| Error::Input(format!("--simulate: {error}"));
         let step =
             simulate(&on.cluster, &mesh, &logs, &options).map_err(|error| of_flag(&error))?;
@@ -106,10 +118,12 @@ impl SimulatedRun {
             hfu: utilization.hfu,
             bubble: step.bubble(),
             time_s: times_of(&step),
+            dtype: plan.config.dtype.dtype().name(),
             memory_bytes: plan.memory.total(),
             memory_by_category: peaks.into_iter().filter(|(_, bytes)| *bytes > 0).collect(),
             gpu_memory_bytes: gpu.memory.value as u64,
             run,
+            course: follows_course.then(|| StepCourse::new(&logs, &step.spans, step.seconds)),
             spans: step.spans,
         })
     }

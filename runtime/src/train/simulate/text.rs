@@ -66,7 +66,7 @@ impl SimulatedRun {
 }
 
 /// Seconds in a unit that suits them.
-struct Seconds(f64);
+pub struct Seconds(pub f64);
 
 impl fmt::Display for Seconds {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -78,7 +78,7 @@ impl fmt::Display for Seconds {
 }
 
 /// A number with a suffix: `2.6 M`.
-struct Scaled(f64);
+pub struct Scaled(pub f64);
 
 impl fmt::Display for Scaled {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -96,7 +96,7 @@ impl fmt::Display for Scaled {
 }
 
 /// A fraction as a percentage.
-struct Percent(f64);
+pub struct Percent(pub f64);
 
 impl fmt::Display for Percent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -3,8 +3,10 @@
 use std::sync::Arc;
 
 use crate::os::print_text;
-use crate::train::config::{Config, OutputForm};
+use crate::train::config::{Config, OutputForm, RunSettings};
 use crate::train::explain::{Explanation, json_of, text_of};
+use crate::train::page::{DryRunFiles, page_of_explanation, page_of_plan, page_of_simulation};
+use crate::train::planner::{PlannedRun, plan_run};
 use crate::train::preflight::compare_with_one_rank;
 use crate::train::record::record_run;
 use crate::train::simulate::{SimulatedRun, trace_of};
@@ -37,11 +39,7 @@ impl<M: LanguageModel> Trainer<M> {
     /// # Errors
     /// Of the model or the optimizer, and a model that cannot run on zeros.
     pub fn explain(&self) -> Result<String> {
-        let explanation = self.explanation()?;
-        Ok(match self.plan.config.explain {
-            Some(OutputForm::Json) => format!("{:#}\n", json_of(&explanation)),
-            Some(OutputForm::Text) | None => text_of(&explanation),
-        })
+        Ok(explanation_text(&self.explanation()?, self.plan.config.explain))
     }
 
     /// Returns what [`explain`](Self::explain) describes.
@@ -72,21 +70,51 @@ impl<M: LanguageModel> Trainer<M> {
     /// As [`explain`](Self::explain), and a cluster that cannot run the step: more ranks than it has GPUs, or a dtype
     /// without a known peak.
     pub fn simulate(&self, on: &SizedCluster) -> Result<SimulatedRun> {
-        SimulatedRun::of_plan::<M>(&self.plan, on)
+        SimulatedRun::of_plan::<M>(&self.plan, on, self.plan.config.follows_course())
     }
 
-    /// Prints the report of `--simulate` or `--explain`.
+    /// Prints the report of `--simulate` or `--explain`, and writes its files.
     pub(super) fn print_dry_run(&self) -> Result<()> {
-        let Config { simulate, out, mesh, .. } = &self.plan.config;
-        let Some(on) = simulate else { return print_report(&self.explain()?) };
+        let Trainer { plan, files, .. } = self;
+        let Config { simulate, out, explain, mesh, .. } = &plan.config;
+        let Some(on) = simulate else {
+            let explanation = self.explanation()?;
+            files.write_report(|| page_of_explanation(&plan.describe(), &explanation))?;
+            return print_report(&explanation_text(&explanation, *explain));
+        };
         let run = self.simulate(on)?;
-        if let Some(file) = &self.outputs.trace {
-            file.write_events(&trace_of(&run, mesh))?;
-        }
+        files.write_report(|| page_of_simulation(&plan.describe(), &run, &on.cluster))?;
+        files.write_trace(|| trace_of(&run, mesh))?;
         match out {
             Some(OutputForm::Text) | None => print_report(&run.to_string()),
             Some(OutputForm::Json) => print_report(&format!("{}\n", serde_json::json!(run))),
         }
+    }
+}
+
+/// Searches a plan, writes its files, and returns the text to print.
+///
+/// # Errors
+/// As [`plan_run`], and files that cannot be written, before the search.
+pub(super) fn print_plan<M: LanguageModel>(
+    settings: &RunSettings,
+    on: &SizedCluster,
+) -> Result<String> {
+    let files = DryRunFiles::check(settings.report.as_deref(), settings.trace.as_deref())?;
+    let report = plan_run::<M>(settings, on)?;
+    files.write_report(|| page_of_plan(&report))?;
+    let PlannedRun { candidate, run } = report.best();
+    files.write_trace(|| trace_of(run, &candidate.mesh))?;
+    Ok(match settings.out {
+        Some(OutputForm::Text) | None => report.to_string(),
+        Some(OutputForm::Json) => format!("{}\n", report.to_json()),
+    })
+}
+
+fn explanation_text(explanation: &Explanation, form: Option<OutputForm>) -> String {
+    match form {
+        Some(OutputForm::Json) => format!("{:#}\n", json_of(explanation)),
+        Some(OutputForm::Text) | None => text_of(explanation),
     }
 }
 
