@@ -59,7 +59,7 @@ fn slow_down(gpu: &mut Gpu, software: &Software) {
     gpu.launch[0].value = software.launch;
 }
 
-/// Sets the size of nodes, and scales the rates of their links, and of the network, to those of the run.
+/// Sets the size of nodes, and scales the rates of their links and of the network to the rates of the run.
 fn set_links(cluster: &mut Cluster, machine: &Machine) {
     let node = machine.gpus_per_node.unwrap_or(0).max(1);
     // A rack whose GPUs have links of a node is one node.

@@ -1,8 +1,8 @@
 //! Constants of other people's software that no kernel and no collective has alone.
 //!
 //! Their values are chosen by hand, one set for all sources, from the errors of published runs: of the rows of `fit`,
-//! while those of `check` were seen as well. Facts about a program are in its profile, and curves of kernels are in the
-//! catalog.
+//! while the errors of `check` were seen as well. Facts about a program are in its profile, and curves of kernels are
+//! in the catalog.
 
 /// Constants of software.
 #[derive(Debug, Clone, Copy)]

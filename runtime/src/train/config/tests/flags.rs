@@ -158,6 +158,7 @@ fn flags_reach_their_fields() {
         explain: Some(OutputForm::Text),
         simulate: None,
         cluster: None,
+        report: None,
         tokens: None,
         out: None,
         sample_tokens: 0,
