@@ -26,7 +26,7 @@ pub const RULES: &[Rule] = &[
     others_are_given,
     a_plan_is_alone,
     a_simulation_is_of_gpus,
-    reports_have_a_content,
+    a_trace_has_times,
     validation_data_is_given_once,
     mesh_order_has_the_axes,
     zero_needs_shards,
@@ -148,11 +148,8 @@ fn a_simulation_is_of_gpus(settings: &RunSettings, problems: &mut Problems) {
     }
 }
 
-/// A report is a file of its own, and a trace has times.
-fn reports_have_a_content(settings: &RunSettings, problems: &mut Problems) {
-    if settings.report.is_some() && settings.report == settings.trace {
-        problems.add(&["report", "trace"], "is also the file of --trace; name another file");
-    }
+/// A trace has times.
+fn a_trace_has_times(settings: &RunSettings, problems: &mut Problems) {
     if settings.explain.is_some() && settings.trace.is_some() {
         let message = "--explain has no times to trace; use --simulate CLUSTERxN, or leave it out";
         problems.add(&["trace", "explain"], message);
