@@ -232,8 +232,9 @@ fn ffn(hidden: usize) -> usize {
 fn nothing_is_trained_or_written() {
     let workspace = Workspace::new();
     let before = workspace.listing();
-    let finished = workspace
-        .train("--mesh dp=2 --explain --save out --metrics m.jsonl --trace t.json --export-hf hf");
+    let finished = workspace.train(
+        "--mesh dp=2 --explain --save out --metrics m.jsonl --stage-times t.json --export-hf hf",
+    );
     assert_contains(&finished.stdout, "collectives of a step on rank 1 of dp=2:");
     assert!(!finished.stderr.contains("step 1"), "{}", finished.stderr);
     assert_eq!(workspace.listing(), before);

@@ -13,6 +13,7 @@ mod folders;
 mod forged;
 mod meshes;
 mod outputs;
+mod pages;
 mod pipelines;
 mod plan;
 mod preflight;

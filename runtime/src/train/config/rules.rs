@@ -27,7 +27,6 @@ pub const RULES: &[Rule] = &[
     a_plan_is_alone,
     a_simulation_is_of_gpus,
     a_cluster_is_of_a_run,
-    reports_have_a_content,
     validation_data_is_given_once,
     mesh_order_has_the_axes,
     zero_needs_shards,
@@ -149,27 +148,12 @@ fn a_simulation_is_of_gpus(settings: &RunSettings, problems: &mut Problems) {
     }
 }
 
-/// A run that only a report describes has its cluster from there.
+/// A simulation and a search name the cluster themselves.
 fn a_cluster_is_of_a_run(settings: &RunSettings, problems: &mut Problems) {
-    let reports = ["explain", "simulate", "plan", "preflight"];
-    let report = reports.into_iter().find(|name| settings.is_given(name));
+    let report = ["simulate", "plan"].into_iter().find(|name| settings.is_given(name));
     if let (Some(_), Some(report)) = (&settings.cluster, report) {
-        let message = match report {
-            "simulate" | "plan" => format!("--{report} has a cluster of its own; leave it out"),
-            _ => format!("--{report} measures no steps; leave it out, or use --simulate CLUSTERxN"),
-        };
+        let message = format!("--{report} has a cluster of its own; leave it out");
         problems.add(&["cluster", report], message);
-    }
-}
-
-/// A report is a file of its own, and a trace has times.
-fn reports_have_a_content(settings: &RunSettings, problems: &mut Problems) {
-    if settings.report.is_some() && settings.report == settings.trace {
-        problems.add(&["report", "trace"], "is also the file of --trace; name another file");
-    }
-    if settings.explain.is_some() && settings.trace.is_some() {
-        let message = "--explain has no times to trace; use --simulate CLUSTERxN, or leave it out";
-        problems.add(&["trace", "explain"], message);
     }
 }
 

@@ -53,7 +53,7 @@ pub fn page_of_explanation(about: &str, explanation: &Explanation) -> String {
     page.section("Communication", &calls);
     let time =
         ("kernels launched before", (|kernels| format!("{kernels:.0}")) as fn(f64) -> String);
-    let memory = memory_section(memory_over_time, &fullest.peak, None, time);
+    let memory = memory_section((memory_over_time, &fullest.peak), positions.len() > 1, None, time);
     page.section("Memory over the step", &memory);
     let about = "A dry run has the kernels, calls and buffers of a step in their order, and no times: --simulate adds \
                  them.";
@@ -76,14 +76,14 @@ fn positions_table(positions: &[ExplainedPosition]) -> String {
         let sent: u64 = collectives.iter().flat_map(CollectiveRow::all_bytes).sum();
         [
             position.to_string(),
+            peak.moment(),
             rank.to_string(),
             flops_text(log.flops(|_| true) as f64),
             bytes_text(sent),
             bytes_text(peak.bytes),
-            peak.moment(),
         ]
     });
-    table(["position", "rank", "FLOPs", "sent", "peak of memory", "its moment"], 0, rows)
+    table(["position", "memory peaks", "rank", "FLOPs", "sent", "peak"], 2, rows)
 }
 
 fn kernels_table(rows: &[KernelRow]) -> String {

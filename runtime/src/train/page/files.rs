@@ -9,9 +9,9 @@ use std::sync::Arc;
 
 use crate::os::{ClaimedFile, move_aside};
 use crate::trace::{Tracer, is_trace};
-use crate::train::Result;
 use crate::train::console::print_line;
 use crate::train::plan::{claim, unwritable};
+use crate::train::{Error, Result};
 
 use super::document::is_page;
 
@@ -32,8 +32,13 @@ impl DryRunFiles {
     /// Checks that the files can be written, and changes nothing.
     ///
     /// # Errors
-    /// A missing folder, a folder instead of a file, a file of another program, and a folder that takes no files.
+    /// A missing folder, a folder instead of a file, a file of another program, a folder that takes no files, and one
+    /// file for both.
     pub fn check(report: Option<&Path>, trace: Option<&Path>) -> Result<DryRunFiles> {
+        if report.is_some() && report == trace {
+            let message = "--report: is also the file of --trace; name another file";
+            return Err(Error::Input(message.to_owned()));
+        }
         let of = |flag, path: Option<&Path>, is_own| {
             let file = path.map(|path| WholeFile { flag, path: path.to_owned(), is_own });
             file.map(WholeFile::checked).transpose()

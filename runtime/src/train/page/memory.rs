@@ -14,8 +14,8 @@ const COLORS: [&str; Category::ALL.len()] = ["k0", "k5", "k3", "k1", "k2", "k4",
 /// Returns the drawing of memory over the time of a step, with the memory of a GPU if it is known, and the largest
 /// buffers at the peak.
 pub fn memory_section(
-    memory: &MemoryOverTime,
-    peak: &StepPeak,
+    (memory, peak): (&MemoryOverTime, &StepPeak),
+    is_pipeline: bool,
     limit: Option<f64>,
     (time_label, time_text): (&'static str, fn(f64) -> String),
 ) -> String {
@@ -25,8 +25,9 @@ pub fn memory_section(
     let shown = limit.filter(|limit| *limit < 4.0 * most);
     let moment = peak.moment();
     let summary = format!(
-        "The fullest rank, at position {position} along pp, needs at most {} together, {moment}. The memory plan adds \
-         the peaks of the categories, which need not be at one moment.",
+        "The fullest rank{} needs at most {} together, {moment}. The memory plan adds the peaks of the categories, which \
+         need not be at one moment.",
+        if is_pipeline { format!(", at position {position} along pp,") } else { String::new() },
         bytes_text(peak.bytes)
     );
     let end = at.last().map_or(1.0, |last| last + at[0]);

@@ -33,7 +33,8 @@ pub fn add_step(page: &mut Document, run: &SimulatedRun, cluster: &Cluster) {
     page.section(heading, &timeline_section(&course.timeline, run.step_s, is_pipeline));
     let limit = Some(run.gpu_memory_bytes as f64);
     let time = ("time", (|seconds| Seconds(seconds).to_string()) as fn(f64) -> String);
-    let memory = memory_section(&course.memory_over_time, &course.memory_peak, limit, time);
+    let memory =
+        memory_section((&course.memory_over_time, &course.memory_peak), is_pipeline, limit, time);
     page.section("Memory over the step", &memory);
     let kernels = roofline_section(&course.kernels, &cluster.gpu, run.dtype);
     page.section("Kernels against the roofline", &kernels);

@@ -19,7 +19,7 @@ impl Drawing {
         let (title, description) = (escaped(title), escaped(description));
         let height = number(height);
         let head = format!(
-            "<div class=\"wide\"><svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" \
+            "<div class=\"wide\"><svg viewBox=\"0 0 {WIDTH} {height}\" \
              role=\"img\" aria-label=\"{title}: {description}\">\n<title>{title}</title>\n"
         );
         Drawing { head, body: String::new() }

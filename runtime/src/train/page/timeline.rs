@@ -12,6 +12,7 @@ const MOST_BOXES: usize = 500;
 /// Units of a path in a unit of the drawing.
 const FINE: f64 = 10.0;
 const RIGHT: f64 = WIDTH - 12.0;
+const TOP: f64 = 6.0;
 /// Width of a letter of a label.
 const LETTER: f64 = 6.0;
 /// Kinds of segments: their color and name.
@@ -41,10 +42,10 @@ pub fn timeline_section(rows: &[TimelineRow], seconds: f64, is_pipeline: bool) -
     };
     let description =
         format!("{count} computations and calls on {} {subject}, in {}", rows.len(), Seconds(end));
-    let mut drawing = Drawing::new(title, &description, height * rows.len() as f64 + 34.0);
+    let mut drawing = Drawing::new(title, &description, TOP + height * rows.len() as f64 + 34.0);
     let x = |time: f64| left + time / end * (RIGHT - left);
     for (idx, row) in rows.iter().enumerate() {
-        let top = height * idx as f64;
+        let top = TOP + height * idx as f64;
         if height > 10.0 || idx % 4 == 0 {
             drawing.text([left - 8.0, top + height / 2.0 + 4.0], "e", &row.name);
         }
@@ -68,7 +69,7 @@ pub fn timeline_section(rows: &[TimelineRow], seconds: f64, is_pipeline: bool) -
             }
         }
     }
-    let bottom = height * rows.len() as f64 + 18.0;
+    let bottom = TOP + height * rows.len() as f64 + 18.0;
     drawing.text([left, bottom], "soft", "0");
     drawing.text([RIGHT, bottom], "e soft", &Seconds(end).to_string());
     let used = KINDS.iter().filter(|(kind, ..)| segments().any(|segment| segment.kind == *kind));
