@@ -26,7 +26,6 @@ pub const RULES: &[Rule] = &[
     others_are_given,
     a_plan_is_alone,
     a_simulation_is_of_gpus,
-    a_trace_has_times,
     validation_data_is_given_once,
     mesh_order_has_the_axes,
     zero_needs_shards,
@@ -119,6 +118,8 @@ fn others_are_given(settings: &RunSettings, problems: &mut Problems) {
     let message =
         "needs --explain, --simulate CLUSTERxN or --plan CLUSTERxN, whose result it shows";
     need(is_reported, "explain", "report", message);
+    let message = "--explain has no times to trace; use --simulate CLUSTERxN, or leave it out";
+    need(settings.explain.is_none(), "explain", "trace", message);
     need(is_predicted, "simulate", "tokens", "needs --simulate CLUSTERxN or --plan CLUSTERxN");
     let exports = settings.is_given("export-hf");
     need(exports, "export-hf", "export-dtype export-shard-size", "needs --export-hf DIR");
@@ -145,14 +146,6 @@ fn a_simulation_is_of_gpus(settings: &RunSettings, problems: &mut Problems) {
             cluster.name
         );
         problems.add(&["mesh", "simulate"], message);
-    }
-}
-
-/// A trace has times.
-fn a_trace_has_times(settings: &RunSettings, problems: &mut Problems) {
-    if settings.explain.is_some() && settings.trace.is_some() {
-        let message = "--explain has no times to trace; use --simulate CLUSTERxN, or leave it out";
-        problems.add(&["trace", "explain"], message);
     }
 }
 
