@@ -53,7 +53,7 @@ fn assert_well_formed(page: &str) {
     assert_eq!(open, [""; 0]);
 }
 
-/// Returns a number as a card shows it: `2.60 M`, `42.2 %`, `69.9 GB`, `87.7 ms`.
+/// Returns a number as a page shows it: `2.60 M`, `42.2 %`, `69.9 GB`, `87.7 ms`.
 fn shown(text: &str) -> f64 {
     let (number, unit) = text.split_once(' ').unwrap_or((text, ""));
     let scale = match unit {
@@ -72,10 +72,10 @@ fn shown(text: &str) -> f64 {
     scale * number.parse::<f64>().unwrap_or_else(|_| panic!("{text}"))
 }
 
-/// Each card shows a number of the document. Returns their number.
-fn check_cards(page: &str, document: &Value) -> usize {
-    let cards = page.split("data-place=\"").skip(1).map(|card| {
-        let (place, value) = card.split_once("\">").unwrap();
+/// Each main number is one of the document. Returns their number.
+fn check_numbers(page: &str, document: &Value) -> usize {
+    let numbers = page.split("data-place=\"").skip(1).map(|number| {
+        let (place, value) = number.split_once("\">").unwrap();
         (place, value.split('<').next().unwrap())
     });
     let check = |(place, text): (&str, &str)| {
@@ -85,7 +85,7 @@ fn check_cards(page: &str, document: &Value) -> usize {
         let error = (shown(text) - number).abs();
         assert!(error <= 0.01 * number.abs() || error < 0.0006, "{place}: {text} for {number}");
     };
-    cards.map(check).count()
+    numbers.map(check).count()
 }
 
 /// The page and stdout have the same document, and nothing is loaded.
@@ -93,7 +93,7 @@ fn check_cards(page: &str, document: &Value) -> usize {
 fn each_mode_has_a_page() {
     let workspace = Workspace::new();
     let simulation = format!("{MODEL} --tokens 10T --out json");
-    for (line, cards, parts) in [
+    for (line, numbers, parts) in [
         (
             format!("--simulate h100x8 {simulation} {PIPELINE}"),
             9,
@@ -118,7 +118,7 @@ fn each_mode_has_a_page() {
         let (page, document) = page(&workspace, &line);
         let (frame, data) = split(&page);
         assert_eq!(data, document, "{line}");
-        assert_eq!(check_cards(&page, &document), cards, "{line}");
+        assert_eq!(check_numbers(&page, &document), numbers, "{line}");
         parts.iter().for_each(|part| assert_contains(&page, part));
         assert_well_formed(&frame);
         for part in ["://", "src=", "@import", "url(", "NaN", "inf "] {

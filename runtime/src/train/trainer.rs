@@ -42,7 +42,7 @@ pub struct Trainer<M> {
     plan: Plan,
     shared: Shared,
     outputs: PreparedOutputs,
-    /// Of `--explain` and `--simulate`.
+    /// The files of `--explain` and `--simulate`.
     files: DryRunFiles,
     observers: Vec<ObserverFactory>,
     model: PhantomData<M>,

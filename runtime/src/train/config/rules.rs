@@ -119,6 +119,8 @@ fn others_are_given(settings: &RunSettings, problems: &mut Problems) {
     let message =
         "needs --explain, --simulate CLUSTERxN or --plan CLUSTERxN, whose result it shows";
     need(is_reported, "explain", "report", message);
+    let message = "--explain has no times to trace; use --simulate CLUSTERxN, or leave it out";
+    need(settings.explain.is_none(), "explain", "trace", message);
     need(is_predicted, "simulate", "tokens", "needs --simulate CLUSTERxN or --plan CLUSTERxN");
     let exports = settings.is_given("export-hf");
     need(exports, "export-hf", "export-dtype export-shard-size", "needs --export-hf DIR");

@@ -11,17 +11,17 @@ const START: &str = "<!doctype html>\n<!-- a report of Meshwright -->\n";
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; img-src data:";
 
 /// A page in the making.
-pub struct Document {
+pub struct PageDocument {
     title: String,
     body: String,
 }
 
-impl Document {
+impl PageDocument {
     /// Begins a page with a heading, and lines about its subject.
-    pub fn new(title: &str, about: &str) -> Document {
+    pub fn new(title: &str, about: &str) -> PageDocument {
         let lines = about.lines().map(|line| format!("<p class=\"about\">{}</p>\n", escaped(line)));
         let body = format!("<h1>{}</h1>\n{}", escaped(title), lines.collect::<String>());
-        Document { title: escaped(title), body }
+        PageDocument { title: escaped(title), body }
     }
 
     /// Adds HTML without a heading.
@@ -37,7 +37,7 @@ impl Document {
 
     /// Returns the page, with the document that it shows.
     pub fn finish(self, data: &Value) -> String {
-        let Document { title, body } = self;
+        let PageDocument { title, body } = self;
         let (style, version) = (include_str!("style.css"), env!("CARGO_PKG_VERSION"));
         // Inside of a script, no text is escaped but the end of the script.
         let data = data.to_string().replace('<', "\\u003c");
@@ -108,7 +108,7 @@ mod tests {
     #[test]
     fn names_are_escaped() {
         let name = "</script><b a=\"1\">&";
-        let mut page = Document::new(name, name);
+        let mut page = PageDocument::new(name, name);
         page.section(name, &table([name], 0, [[name.to_owned()]]));
         let page = page.finish(&json!({ "name": name }));
         assert!(!page.contains("<b a"), "{page}");

@@ -8,8 +8,8 @@ use crate::train::explain::{
     flops_text, json_of,
 };
 
-use super::cards::{Card, cards};
-use super::document::{Document, paragraph, table};
+use super::document::{PageDocument, paragraph, table};
+use super::key_numbers::{KeyNumber, key_numbers};
 use super::memory::memory_section;
 
 /// Most bytes of the document of a page.
@@ -19,24 +19,24 @@ const MOST_DATA: usize = 210_000;
 pub fn page_of_explanation(about: &str, explanation: &Explanation) -> String {
     let Explanation { mesh, positions, model_flops, memory, memory_over_time } = explanation;
     let fullest = explanation.fullest();
-    let mut page = Document::new(&format!("A training step on {mesh}"), about);
-    let card = |place: &str, name, value, note: &str| {
+    let mut page = PageDocument::new(&format!("A training step on {mesh}"), about);
+    let number = |place: &str, name, value, note: &str| {
         let (place, note) = (place.to_owned(), note.to_owned());
-        Card { place, name, value, note, is_bad: false }
+        KeyNumber { place, name, value, note, is_bad: false }
     };
     let recomputed = flops_text(explanation.recomputed_flops());
     let of_all = flops_text(explanation.flops_of_all_ranks(|_| true));
-    page.add(&cards(&[
-        card("/ranks", "ranks", mesh.world_size().to_string(), "of the mesh"),
-        card(
+    page.add(&key_numbers(&[
+        number("/ranks", "ranks", mesh.world_size().to_string(), "of the mesh"),
+        number(
             "/flops/model",
             "FLOPs of the model",
             flops_text(*model_flops),
             "of a step, as MFU counts",
         ),
-        card("/flops/all_ranks", "FLOPs of all ranks", of_all, "of matmuls and attention"),
-        card("/flops/recomputed", "recomputed FLOPs", recomputed, "of all ranks"),
-        card(
+        number("/flops/all_ranks", "FLOPs of all ranks", of_all, "of matmuls and attention"),
+        number("/flops/recomputed", "recomputed FLOPs", recomputed, "of all ranks"),
+        number(
             "/memory_plan/total",
             "memory",
             bytes_text(memory.total()),

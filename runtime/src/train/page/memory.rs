@@ -4,7 +4,7 @@ use crate::backend::{Bytes, Category};
 use crate::train::explain::{MemoryOverTime, StepPeak, bytes_text};
 
 use super::document::{legend, paragraph, table};
-use super::plot::{Axis, Plot};
+use super::plot::{Plot, PlotAxis};
 use super::svg::polyline;
 
 /// Buffers that are listed.
@@ -25,16 +25,16 @@ pub fn memory_section(
     let shown = limit.filter(|limit| *limit < 4.0 * most);
     let moment = peak.moment();
     let summary = format!(
-        "The fullest rank{} needs at most {} together, {moment}. The memory plan adds the peaks of the categories, which \
-         need not be at one moment.",
+        "The fullest rank{} needs at most {} together, {moment}. The memory plan adds the peaks of the categories, \
+         which need not be at one moment.",
         if is_pipeline { format!(", at position {position} along pp,") } else { String::new() },
         bytes_text(peak.bytes)
     );
     let end = at.last().map_or(1.0, |last| last + at[0]);
-    let x = Axis { label: time_label, from: 0.0, to: end, is_log: false, text: time_text };
+    let x = PlotAxis { label: time_label, from: 0.0, to: end, is_log: false, text: time_text };
     let to = 1.08 * shown.map_or(most, |limit| limit.max(most));
     let text = |bytes| Bytes(bytes).to_string();
-    let y = Axis { label: "memory of the rank", from: 0.0, to, is_log: false, text };
+    let y = PlotAxis { label: "memory of the rank", from: 0.0, to, is_log: false, text };
     let mut plot = Plot::new("Memory over the step", &summary, x, y);
     let mut below = vec![0.0; at.len()];
     let mut entries = Vec::new();

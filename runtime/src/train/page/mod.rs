@@ -3,10 +3,10 @@
 //! A page loads nothing: styles and drawings are part of it, and so is the document of `--out json`. Drawings are SVG
 //! with a text alternative, in colors for light and dark screens.
 
-mod cards;
 mod document;
 mod explanation;
 mod files;
+mod key_numbers;
 mod memory;
 mod plan;
 mod plot;

@@ -4,9 +4,9 @@ use crate::backend::Bytes;
 use crate::train::planner::{EstimatedPoint, PlanReport, PlannedRun};
 use crate::train::simulate::{Percent, Seconds};
 
-use super::cards::cards_of_run;
-use super::document::{Document, escaped, legend, paragraph, table};
-use super::plot::{Axis, Plot};
+use super::document::{PageDocument, escaped, legend, paragraph, table};
+use super::key_numbers::key_numbers_of_run;
+use super::plot::{Plot, PlotAxis};
 use super::scaling::scaling_section;
 use super::simulation::add_step;
 
@@ -23,9 +23,9 @@ pub fn page_of_plan(report: &PlanReport) -> String {
     let PlannedRun { candidate, run } = report.best();
     let mut title = report.question();
     title.replace_range(..1, "P");
-    let mut page = Document::new(&title, "");
+    let mut page = PageDocument::new(&title, "");
     page.add(&format!("<pre>{}</pre>\n", escaped(&format!("--device cuda {candidate}"))));
-    page.add(&cards_of_run(run, "/plans/0/run"));
+    page.add(&key_numbers_of_run(run, "/plans/0/run"));
     page.add(&paragraph(&format!("Its limit is {}.", report.binds)));
     page.section("Candidates", &candidates(report));
     page.section("The best plans", &plans(report));
@@ -48,9 +48,9 @@ fn candidates(report: &PlanReport) -> String {
     let subject = "Memory of the fullest rank against MFU. Estimates choose what is simulated, and some of them are \
                    drawn.";
     let text = |bytes| Bytes(bytes).to_string();
-    let x = Axis { label: "memory", from: 0.0, to: 2.0 * memory, is_log: false, text };
+    let x = PlotAxis { label: "memory", from: 0.0, to: 2.0 * memory, is_log: false, text };
     let text = |mfu: f64| format!("{:.0} %", 100.0 * mfu);
-    let y = Axis { label: "MFU", from: 0.0, to: 1.2 * most, is_log: false, text };
+    let y = PlotAxis { label: "MFU", from: 0.0, to: 1.2 * most, is_log: false, text };
     let mut plot = Plot::new("Candidates", subject, x, y);
     for (color, kind) in KINDS {
         let of_kind = report.found.estimates.iter().filter(|point| point.left_out == kind);

@@ -13,8 +13,8 @@ const INTERVALS: f64 = 6.0;
 /// Ends of a logarithmic axis with several lines for each power of ten.
 const DENSE: f64 = 300.0;
 
-/// An axis.
-pub struct Axis {
+/// An axis of a plot.
+pub struct PlotAxis {
     pub label: &'static str,
     pub from: f64,
     pub to: f64,
@@ -26,11 +26,11 @@ pub struct Axis {
 /// A plot.
 pub struct Plot {
     pub drawing: Drawing,
-    x: Axis,
-    y: Axis,
+    x: PlotAxis,
+    y: PlotAxis,
 }
 
-impl Axis {
+impl PlotAxis {
     /// Returns the fraction of the axis at which a number is.
     fn fraction(&self, value: f64) -> f64 {
         let of = |value: f64| if self.is_log { value.max(f64::MIN_POSITIVE).ln() } else { value };
@@ -61,7 +61,7 @@ impl Axis {
 
 impl Plot {
     /// Begins a plot with its grid.
-    pub fn new(title: &str, description: &str, x: Axis, y: Axis) -> Plot {
+    pub fn new(title: &str, description: &str, x: PlotAxis, y: PlotAxis) -> Plot {
         let mut drawing = Drawing::new(title, description, HEIGHT);
         for tick in x.ticks() {
             let at = LEFT + x.fraction(tick) * (RIGHT - LEFT);
@@ -91,7 +91,8 @@ mod tests {
 
     #[test]
     fn axes_have_round_ticks() {
-        let axis = |from, to, is_log| Axis { label: "", from, to, is_log, text: |x| x.to_string() };
+        let axis =
+            |from, to, is_log| PlotAxis { label: "", from, to, is_log, text: |x| x.to_string() };
         assert_eq!(axis(0.0, 80.0, false).ticks(), [0.0, 20.0, 40.0, 60.0, 80.0]);
         assert_eq!(axis(-0.3, 1.0, false).ticks(), [-0.0, 0.5, 1.0]);
         assert_eq!(axis(0.5, 300.0, true).ticks(), [1.0, 10.0, 100.0]);

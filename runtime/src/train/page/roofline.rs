@@ -6,7 +6,7 @@ use crate::train::simulate::{KernelTime, Percent, Seconds};
 use meshwright_sim::cluster::Gpu;
 
 use super::document::{legend, paragraph, table};
-use super::plot::{Axis, Plot};
+use super::plot::{Plot, PlotAxis};
 use super::svg::polyline;
 
 /// Kernels that are listed.
@@ -38,8 +38,8 @@ pub fn roofline_section(kernels: &[KernelTime], gpu: &Gpu, dtype: &str) -> Strin
     let to = 2.0 * computing().map(intensity).fold(10.0 * ridge, f64::max);
     let floor = 0.5 * least(&rate, from * bandwidth);
     let text = |value| flops_text(value);
-    let x = Axis { label: "FLOPs per byte", from, to, is_log: true, text };
-    let y = Axis { label: "FLOP/s", from: floor, to: 2.0 * peak, is_log: true, text };
+    let x = PlotAxis { label: "FLOPs per byte", from, to, is_log: true, text };
+    let y = PlotAxis { label: "FLOP/s", from: floor, to: 2.0 * peak, is_log: true, text };
     let mut plot = Plot::new("Roofline of kernels", &subject, x, y);
     let roof = [[from, from * bandwidth], [ridge, peak], [to, peak]];
     let roof = roof.map(|[x, y]| plot.place(x, y));

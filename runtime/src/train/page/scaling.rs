@@ -5,7 +5,7 @@ use crate::train::planner::ScalingPoint;
 use crate::train::simulate::{Percent, Scaled, Seconds};
 
 use super::document::{legend, paragraph, table};
-use super::plot::{Axis, Plot};
+use super::plot::{Plot, PlotAxis};
 use super::svg::polyline;
 
 const KINDS: [(&str, &str, &str); 2] = [
@@ -23,14 +23,14 @@ pub fn scaling_section(points: &[ScalingPoint], gpus: usize, tokens_per_s: f64) 
     };
     let subject = "The best plan with fewer and more data-parallel ranks: tokens per second of a GPU, over those of \
                    the plan. Settings that a run refuses are left out.";
-    let x = Axis {
+    let x = PlotAxis {
         label: "GPUs",
         from: ends(f64::min) / 1.3,
         to: ends(f64::max) * 1.3,
         is_log: true,
         text: |gpus| format!("{gpus:.0}"),
     };
-    let y = Axis {
+    let y = PlotAxis {
         label: "tokens per second of a GPU",
         from: 0.0,
         to: 1.15 * most,

@@ -7,8 +7,8 @@ use serde_json::json;
 use crate::train::simulate::{Percent, Seconds, SimulatedRun};
 use meshwright_sim::cluster::Cluster;
 
-use super::cards::cards_of_run;
-use super::document::{Document, escaped, legend, paragraph};
+use super::document::{PageDocument, escaped, legend, paragraph};
+use super::key_numbers::key_numbers_of_run;
 use super::memory::memory_section;
 use super::roofline::roofline_section;
 use super::timeline::timeline_section;
@@ -18,14 +18,14 @@ use super::trust::trust_section;
 pub fn page_of_simulation(about: &str, run: &SimulatedRun, cluster: &Cluster) -> String {
     let SimulatedRun { cluster: name, gpu, gpus, mesh, .. } = run;
     let title = format!("Simulated step of {mesh} on {gpus} {gpu} of {name}");
-    let mut page = Document::new(&title, about);
-    page.add(&cards_of_run(run, ""));
+    let mut page = PageDocument::new(&title, about);
+    page.add(&key_numbers_of_run(run, ""));
     add_step(&mut page, run, cluster);
     page.finish(&json!(run))
 }
 
 /// Adds the sections of a simulated step.
-pub fn add_step(page: &mut Document, run: &SimulatedRun, cluster: &Cluster) {
+pub fn add_step(page: &mut PageDocument, run: &SimulatedRun, cluster: &Cluster) {
     page.section("The step by use", &bar_of(run));
     let Some(course) = &run.course else { return };
     let is_pipeline = run.mesh.contains("pp=");

@@ -7,12 +7,12 @@ use meshwright_sim::cluster::{Cluster, Figure, Origin};
 
 use super::document::{paragraph, table};
 
-/// Returns the uncertainty of the times of a run, and a table of the numbers of the cluster with their sources.
+/// Returns the uncertainty of the times, and a table of the numbers of the cluster with their sources.
 pub fn trust_section(run: &SimulatedRun, cluster: &Cluster) -> String {
     let text = format!(
-        "The memory and the order of all operations are those of a dry run of the program. Times rest on the numbers \
-         below: they are \u{b1} {:.0} %, from the trust in the rates of matmuls, and in the network if the run leaves a \
-         node. No number is fitted to the time of a step. Failures, restarts and reading data are left out.",
+        "The memory and the order of all operations are those of a dry run of the program. Times rest on the \
+         numbers below: they are \u{b1} {:.0} %, from the trust in the rates of matmuls, and in the network if the run \
+         leaves a node. No number is fitted to the time of a step. Failures, restarts and reading data are left out.",
         100.0 * run.uncertainty
     );
     let gpu = &cluster.gpu;

@@ -32,7 +32,7 @@ pub struct StepCourse {
 #[derive(Debug, Clone, Serialize)]
 pub struct KernelTime {
     pub op: &'static str,
-    /// As [`Kernel::dims`].
+    /// [`Kernel::dims`].
     pub dims: [u32; 4],
     pub dtype: &'static str,
     pub count: usize,

@@ -8,7 +8,7 @@ use crate::train::simulate::{Percent, Scaled, Seconds, SimulatedRun, WholeRun};
 use super::document::escaped;
 
 /// A number, with its place in the document of the page.
-pub struct Card {
+pub struct KeyNumber {
     /// Pointer into the document: `/step_s`.
     pub place: String,
     pub name: &'static str,
@@ -17,12 +17,12 @@ pub struct Card {
     pub is_bad: bool,
 }
 
-/// Returns cards, in their order.
-pub fn cards(all: &[Card]) -> String {
-    let mut html = "<div class=\"cards\">\n".to_owned();
-    for Card { place, name, value, note, is_bad } in all {
+/// Returns numbers in boxes, in their order.
+pub fn key_numbers(all: &[KeyNumber]) -> String {
+    let mut html = "<div class=\"numbers\">\n".to_owned();
+    for KeyNumber { place, name, value, note, is_bad } in all {
         let (class, value, note) =
-            (if *is_bad { "card bad" } else { "card" }, escaped(value), escaped(note));
+            (if *is_bad { "number bad" } else { "number" }, escaped(value), escaped(note));
         let _ = writeln!(
             html,
             "<div class=\"{class}\"><span>{name}</span><b data-place=\"{place}\">{value}</b><span>{note}</span></div>"
@@ -31,9 +31,9 @@ pub fn cards(all: &[Card]) -> String {
     html + "</div>\n"
 }
 
-/// Returns the cards of a simulated run, which is at `place` in the document.
-pub fn cards_of_run(run: &SimulatedRun, place: &str) -> String {
-    let card = |key: &str, name, value: String, note: String| Card {
+/// Returns the main numbers of a simulated run, which is at `place` in the document.
+pub fn key_numbers_of_run(run: &SimulatedRun, place: &str) -> String {
+    let number = |key: &str, name, value: String, note: String| KeyNumber {
         place: format!("{place}/{key}"),
         name,
         value,
@@ -41,29 +41,29 @@ pub fn cards_of_run(run: &SimulatedRun, place: &str) -> String {
         is_bad: false,
     };
     let mut all = vec![
-        card(
+        number(
             "step_s",
             "step",
             Seconds(run.step_s).to_string(),
             format!("\u{b1} {:.0} %", 100.0 * run.uncertainty),
         ),
-        card(
+        number(
             "tokens_per_s",
             "tokens per second",
             Scaled(run.tokens_per_s).to_string(),
             format!("{} tokens a step", Scaled(run.step_tokens)),
         ),
-        card("mfu", "MFU", Percent(run.mfu).to_string(), "attention over all pairs".to_owned()),
-        card(
+        number("mfu", "MFU", Percent(run.mfu).to_string(), "attention over all pairs".to_owned()),
+        number(
             "mfu_causal",
             "MFU, causal",
             Percent(run.mfu_causal).to_string(),
             "attention over visible pairs".to_owned(),
         ),
-        card("hfu", "HFU", Percent(run.hfu).to_string(), "with recomputation".to_owned()),
-        Card {
+        number("hfu", "HFU", Percent(run.hfu).to_string(), "with recomputation".to_owned()),
+        KeyNumber {
             is_bad: !run.fits(),
-            ..card(
+            ..number(
                 "memory_bytes",
                 "memory",
                 Bytes(run.memory_bytes as f64).to_string(),
@@ -75,7 +75,7 @@ pub fn cards_of_run(run: &SimulatedRun, place: &str) -> String {
                 ),
             )
         },
-        card(
+        number(
             "bubble",
             "pipeline bubble",
             Percent(run.bubble).to_string(),
@@ -84,8 +84,8 @@ pub fn cards_of_run(run: &SimulatedRun, place: &str) -> String {
     ];
     if let Some(WholeRun { tokens, days, gpu_hours }) = run.run {
         let whole = format!("for {} tokens, without interruptions", Scaled(tokens));
-        all.push(card("run/days", "days", format!("{days:.1}"), whole.clone()));
-        all.push(card("run/gpu_hours", "GPU-hours", Scaled(gpu_hours).to_string(), whole));
+        all.push(number("run/days", "days", format!("{days:.1}"), whole.clone()));
+        all.push(number("run/gpu_hours", "GPU-hours", Scaled(gpu_hours).to_string(), whole));
     }
-    cards(&all)
+    key_numbers(&all)
 }
