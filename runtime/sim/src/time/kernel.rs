@@ -1,6 +1,6 @@
 //! Seconds of kernels, by the curves of a GPU.
 
-use meshwright_backend::{DType, Kernel, KernelOp};
+use meshwright_backend::{Kernel, KernelOp};
 
 use crate::cluster::{AttentionCurve, ClusterError, Gpu};
 
@@ -45,9 +45,8 @@ fn matmul_rate(gpu: &Gpu, kernel: &Kernel) -> Result<f64, ClusterError> {
 fn attention_rate(gpu: &Gpu, kernel: &Kernel) -> Result<f64, ClusterError> {
     let [keys, head_dim] = [1, 3].map(|dim| kernel.dims[dim] as usize);
     let is_backward = kernel.op == KernelOp::AttentionBackward;
-    // Curves are measured in bf16.
     let curves = gpu.attention.iter().filter(|curve| {
-        curve.is_backward == is_backward && !curve.rates.is_empty() && kernel.dtype == DType::Bf16
+        curve.is_backward == is_backward && !curve.rates.is_empty() && curve.dtype == kernel.dtype
     });
     // The smallest curve that holds the head, else the largest one.
     let order = |curve: &&AttentionCurve| {

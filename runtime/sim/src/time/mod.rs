@@ -16,7 +16,9 @@ use crate::cluster::Cluster;
 use crate::error::SimError;
 use crate::record::{CommCall, CommOpKind};
 
-pub use kernel::is_transfer;
+pub use collective::{collective_seconds, message_seconds};
+pub use group::GroupLevel;
+pub use kernel::{is_transfer, kernel_seconds};
 pub use software::SoftwareFactors;
 
 /// Times of kernels and calls of a mesh on a cluster. Equal ones are computed once.
@@ -24,6 +26,8 @@ pub struct Times<'a> {
     cluster: &'a Cluster,
     mesh: &'a MeshShape,
     kernels: HashMap<Kernel, f64>,
+    /// Factors on the times of kernels: see [`Gpu::slowdown`](crate::cluster::Gpu::slowdown).
+    slowdown: [f64; 2],
     collectives: HashMap<(CommOpKind, AxisSet, u64), f64>,
 }
 
@@ -42,8 +46,22 @@ impl<'a> Times<'a> {
                 cluster: cluster.name.clone(),
                 gpus,
             }),
-            _ => Ok(Times { cluster, mesh, kernels: HashMap::new(), collectives: HashMap::new() }),
+            _ => Ok(Times {
+                cluster,
+                mesh,
+                kernels: HashMap::new(),
+                slowdown: cluster.gpu.slowdown(ranks as f64),
+                collectives: HashMap::new(),
+            }),
         }
+    }
+
+    /// Sets the mean number of ranks that compute at a time. Ranks that wait leave their cores to others, but each rank
+    /// has only the threads that are its part of the cores.
+    pub fn set_busy_ranks(&mut self, busy: f64) {
+        let (gpu, ranks) = (&self.cluster.gpu, self.mesh.world_size());
+        self.slowdown = gpu.slowdown(busy.max(ranks.min(gpu.units) as f64));
+        self.kernels.clear();
     }
 
     /// Returns the seconds of a kernel on its stream.
@@ -54,7 +72,9 @@ impl<'a> Times<'a> {
         if let Some(seconds) = self.kernels.get(kernel) {
             return Ok(*seconds);
         }
-        let seconds = kernel::kernel_seconds(&self.cluster.gpu, kernel)?;
+        let is_compute = kernel.op.is_matmul() || kernel.op.is_attention();
+        let slowdown = self.slowdown[usize::from(!is_compute)];
+        let seconds = kernel::kernel_seconds(&self.cluster.gpu, kernel)? * slowdown;
         self.kernels.insert(*kernel, seconds);
         Ok(seconds)
     }

@@ -19,7 +19,7 @@ use meshwright_cuda::{
 };
 
 use super::message_path::{message_path, require_one_message_path};
-use super::{Machine, gpu_choice};
+use super::{DeviceDescription, Machine, gpu_choice};
 
 /// GPUs, with one driver per rank. Ranks whose drivers are of the same device share it.
 pub struct Gpus {
@@ -231,6 +231,16 @@ impl Machine for Gpus {
             (1, 0 | 1) => name.to_owned(),
             (1, _) => format!("one {name} for all"),
             (devices, _) => format!("{devices} x {name}"),
+        }
+    }
+
+    fn device(&self) -> DeviceDescription {
+        let properties = self.drivers.first().map(|driver| driver.properties());
+        DeviceDescription {
+            name: properties.map_or_else(|| self.describe(), |own| own.name.clone()),
+            units: properties.map_or(1, |own| own.multiprocessors as usize),
+            is_gpu: true,
+            ranks_each: self.drivers.len().div_ceil(self.devices.max(1)),
         }
     }
 

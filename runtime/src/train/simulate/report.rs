@@ -85,7 +85,8 @@ impl SimulatedRun {
             simulate(&on.cluster, &mesh, &logs, &options).map_err(|error| of_flag(&error))?;
         let gpu = &on.cluster.gpu;
         let peak = gpu.peak_of(plan.config.dtype.dtype()).map_err(|error| of_flag(&error))?;
-        let work = work_of(plan, &logs, peak.value);
+        let devices = if gpu.is_shared() { on.gpus as f64 } else { 1.0 };
+        let work = work_of(plan, &logs, peak.value / devices);
         let utilization = work.utilization(step.seconds);
         let run = plan.config.tokens.map(|tokens| {
             let duration = utilization.duration(tokens);
@@ -108,7 +109,7 @@ impl SimulatedRun {
             time_s: times_of(&step),
             memory_bytes: plan.memory.total(),
             memory_by_category: peaks.into_iter().filter(|(_, bytes)| *bytes > 0).collect(),
-            gpu_memory_bytes: gpu.memory.value as u64,
+            gpu_memory_bytes: gpu.memory_of_rank(on.gpus) as u64,
             run,
             spans: step.spans,
         })
