@@ -16,6 +16,8 @@ const LEFT_OUT: usize = 5;
 const MOST_LENGTHS: usize = 6;
 /// Seconds that no kernel takes less than.
 const SHORTEST: f64 = 1e-9;
+/// Seconds that no start takes less than.
+const SHORTEST_START: f64 = 1e-8;
 
 /// Equal kernels.
 #[derive(Debug, Clone, Copy)]
@@ -127,9 +129,13 @@ fn fit_all(start: &Gpu, samples: &[Sample], origin: &Origin) -> Gpu {
         samples.iter().filter(|sample| sample.kind() == kind).copied().collect()
     };
     let mut gpu = start.clone();
-    fit_matmuls(&mut gpu, &of_kind(KernelKind::Matmul), origin);
+    // The shortest kernel takes the start, too.
+    let shortest = samples.iter().map(|sample| sample.seconds).fold(1e-3, f64::min);
+    let starts = [SHORTEST_START, shortest.max(2.0 * SHORTEST_START)];
+    // They bound matmuls, which bound attention.
+    fit_passes(&mut gpu, &of_kind(KernelKind::Pass), starts, origin);
+    fit_matmuls(&mut gpu, &of_kind(KernelKind::Matmul), starts, origin);
     fit_attention(&mut gpu, &of_kind(KernelKind::Attention), origin);
-    fit_passes(&mut gpu, &of_kind(KernelKind::Pass), origin);
     let copies = of_kind(KernelKind::HostCopy);
     if !copies.is_empty() {
         let bandwidth = minimize(&[gpu.host_bandwidth.value], &[[1e6, 1e13]], |constants| {
@@ -148,15 +154,14 @@ fn gpu_loss(gpu: &Gpu, samples: &[Sample], change: impl FnOnce(&mut Gpu)) -> f64
 }
 
 /// Efficiency, exponent of waves, length at half of the rate, and start.
-fn fit_matmuls(gpu: &mut Gpu, samples: &[Sample], origin: &Origin) {
+fn fit_matmuls(gpu: &mut Gpu, samples: &[Sample], starts: [f64; 2], origin: &Origin) {
     if samples.is_empty() {
         return;
     }
-    // Bytes do not bound matmuls before their curve is known.
     let curve = &gpu.matmul;
     let start = [&curve.efficiency, &curve.wave_exponent, &curve.half_k, &curve.start];
     let start = start.map(|figure| figure.value.max(1e-9));
-    let bounds = [[1e-3, 1.0], [1e-3, 1.0], [1e-2, 1e4], [1e-8, 1e-3]];
+    let bounds = [[1e-3, 1.0], [1e-3, 1.0], [1e-2, 1e4], starts];
     let set = |gpu: &mut Gpu, constants: &[f64]| {
         let curve = &mut gpu.matmul;
         let figures = [
@@ -215,7 +220,7 @@ fn fit_attention(gpu: &mut Gpu, samples: &[Sample], origin: &Origin) {
 }
 
 /// A fraction of the bandwidth for each operation, and one start for all.
-fn fit_passes(gpu: &mut Gpu, samples: &[Sample], origin: &Origin) {
+fn fit_passes(gpu: &mut Gpu, samples: &[Sample], starts: [f64; 2], origin: &Origin) {
     if samples.is_empty() {
         return;
     }
@@ -236,30 +241,29 @@ fn fit_passes(gpu: &mut Gpu, samples: &[Sample], origin: &Origin) {
         let best = minimize(&[0.5], &[[1e-4, 1.0]], loss)[0];
         (best, loss(&[best]))
     };
-    let start = minimize(&[1e-6], &[[1e-8, 1e-3]], |constants| {
+    let start = minimize(&[1e-6], &[starts], |constants| {
         by_op.values().map(|samples| fraction(samples, constants[0]).1).sum()
     })[0];
     let figure = |value: f64| Figure { value, origin: origin.clone() };
-    let fractions = by_op.iter().map(|(op, samples)| (*op, figure(fraction(samples, start).0)));
-    gpu.passes.of.extend(fractions);
-    // Operations that no record has.
-    let all = by_op.values().flatten().filter(|sample| sample.kernel.bytes() > 0);
-    let rates = all.map(|sample| {
-        let rate = sample.kernel.bytes() as f64 / (sample.seconds - start).max(SHORTEST);
-        ((rate / bandwidth).clamp(1e-4, 1.0), sample.weight)
-    });
-    gpu.passes.others = figure(mean_log(rates).exp());
+    let fractions: Vec<_> =
+        by_op.iter().map(|(op, samples)| (*op, fraction(samples, start).0)).collect();
+    // It bounds matmuls and attention, so it is that of the fastest operation.
+    let most = fractions.iter().map(|(_, fraction)| *fraction).fold(1e-4, f64::max);
+    gpu.passes.others = figure(most);
+    gpu.passes.of.extend(fractions.into_iter().map(|(op, fraction)| (op, figure(fraction))));
     gpu.passes.start = figure(start);
 }
 
-/// Adds the time of the host between two operations to the start of each, on a CPU: no kernel runs meanwhile.
-pub fn with_host_time(mut gpu: Gpu, records: &[&StepRecord]) -> Gpu {
-    let mut all = records.iter().filter(|record| record.is_of_cpu() && !record.kernels.is_empty());
-    if let Some(record) = all.next() {
-        let kernels: u64 = record.kernels.iter().map(|kernel| kernel.count).sum();
-        let of_each = record.host_seconds / kernels as f64;
-        gpu.matmul.start.value += of_each;
-        gpu.passes.start.value += of_each;
+/// Adds the time of the host between two operations to the start of each: on a CPU, no kernel runs meanwhile.
+pub fn add_host_time(gpu: &mut Gpu, records: &[&StepRecord]) {
+    let kernels = |record: &&StepRecord| -> u64 {
+        record.kernels.iter().map(|kernel| kernel.count).sum()
+    };
+    let between = records.iter().map(|record| (record.host_seconds, kernels(record)));
+    let (seconds, kernels) = between.fold((0.0, 0), |(seconds, kernels), (host, count)| {
+        (seconds + host, kernels + count)
+    });
+    for start in [&mut gpu.matmul.start, &mut gpu.passes.start] {
+        start.value += seconds / kernels.max(1) as f64;
     }
-    gpu
 }

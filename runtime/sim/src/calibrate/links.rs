@@ -57,7 +57,9 @@ fn fit_level(level: &Level, calls: &[(CommOpKind, &CallRecord)], origin: &Origin
         level.collective_bandwidth.value,
         level.message_bandwidth.value,
     ];
-    let bounds = [[1e-7, 1e-1], [1e-9, 1e-1], [1e6, 1e13], [1e6, 1e13]];
+    // The shortest call has the latency, too.
+    let shortest = calls.iter().map(|(_, call)| call.seconds).fold(1e-1, f64::min).max(2e-7);
+    let bounds = [[1e-7, shortest], [1e-9, shortest], [1e6, 1e13], [1e6, 1e13]];
     let has_messages = calls.iter().any(|(op, _)| op.is_message());
     let with = |constants: &[f64]| {
         let figure = |value: f64| Figure { value, origin: origin.clone() };

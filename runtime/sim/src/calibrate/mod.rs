@@ -91,10 +91,10 @@ pub fn calibrate(
     }
     let known = known_gpu(first);
     let start = starting_gpu(first, known.as_deref(), &samples, &measured);
-    let (gpu, mut errors) = kernels::fit(&start, &samples, &measured);
-    let mut gpu = kernels::with_host_time(gpu, &base);
+    let (mut gpu, mut errors) = kernels::fit(&start, &samples, &measured);
     if is_cpu {
         gpu.sharing = sharing::factors(&gpu, &all, &measured);
+        kernels::add_host_time(&mut gpu, &base);
     }
     let (levels, links) = links::fit(known_levels(known.as_deref()), &all, &gpu, &measured);
     errors.extend(links);

@@ -31,6 +31,8 @@ pub struct StepRecord {
     pub dtype: String,
     /// Seconds of a step: the median of the steady steps that are not recorded, if there are any.
     pub step_seconds: f64,
+    /// Seconds of a recorded step, which the clock makes longer; a median.
+    pub recorded_seconds: f64,
     /// Seconds of a recorded step outside of kernels and communication, on the thread of the rank; a median.
     pub host_seconds: f64,
     /// Number of recorded steps.

@@ -24,6 +24,12 @@ pub fn kernel_seconds(gpu: &Gpu, kernel: &Kernel) -> Result<f64, ClusterError> {
     Ok(computed.max(moved) + gpu.matmul.start.value)
 }
 
+/// Returns the part of [`kernel_seconds`] that does not depend on the work of a kernel.
+pub fn start_seconds(gpu: &Gpu, kernel: &Kernel) -> f64 {
+    let is_compute = kernel.op.is_matmul() || kernel.op.is_attention();
+    if is_compute { gpu.matmul.start.value } else { gpu.passes.start.value }
+}
+
 /// Returns true for copies on the stream of transfers.
 pub fn is_transfer(op: KernelOp) -> bool {
     matches!(op, KernelOp::CopyIn | KernelOp::CopyOut)

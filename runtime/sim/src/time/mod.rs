@@ -18,7 +18,7 @@ use crate::record::{CommCall, CommOpKind};
 
 pub use collective::{collective_seconds, message_seconds};
 pub use group::GroupLevel;
-pub use kernel::{is_transfer, kernel_seconds};
+pub use kernel::{is_transfer, kernel_seconds, start_seconds};
 pub use software::SoftwareFactors;
 
 /// Times of kernels and calls of a mesh on a cluster. Equal ones are computed once.
@@ -26,8 +26,8 @@ pub struct Times<'a> {
     cluster: &'a Cluster,
     mesh: &'a MeshShape,
     kernels: HashMap<Kernel, f64>,
-    /// Factors on the times of kernels: see [`Gpu::slowdown`](crate::cluster::Gpu::slowdown).
-    slowdown: [f64; 2],
+    /// Ranks that compute at a time.
+    busy: f64,
     collectives: HashMap<(CommOpKind, AxisSet, u64), f64>,
 }
 
@@ -50,7 +50,7 @@ impl<'a> Times<'a> {
                 cluster,
                 mesh,
                 kernels: HashMap::new(),
-                slowdown: cluster.gpu.slowdown(ranks as f64),
+                busy: ranks as f64,
                 collectives: HashMap::new(),
             }),
         }
@@ -59,8 +59,8 @@ impl<'a> Times<'a> {
     /// Sets the mean number of ranks that compute at a time. Ranks that wait leave their cores to others, but each rank
     /// has only the threads that are its part of the cores.
     pub fn set_busy_ranks(&mut self, busy: f64) {
-        let (gpu, ranks) = (&self.cluster.gpu, self.mesh.world_size());
-        self.slowdown = gpu.slowdown(busy.max(ranks.min(gpu.units) as f64));
+        let with_cores = self.mesh.world_size().min(self.cluster.gpu.units);
+        self.busy = busy.max(with_cores as f64);
         self.kernels.clear();
     }
 
@@ -72,9 +72,16 @@ impl<'a> Times<'a> {
         if let Some(seconds) = self.kernels.get(kernel) {
             return Ok(*seconds);
         }
-        let is_compute = kernel.op.is_matmul() || kernel.op.is_attention();
-        let slowdown = self.slowdown[usize::from(!is_compute)];
-        let seconds = kernel::kernel_seconds(&self.cluster.gpu, kernel)? * slowdown;
+        let gpu = &self.cluster.gpu;
+        let mut seconds = kernel::kernel_seconds(gpu, kernel)?;
+        if gpu.is_shared() {
+            let is_compute = kernel.op.is_matmul() || kernel.op.is_attention();
+            let slowdown = gpu.slowdown(self.busy)[usize::from(!is_compute)];
+            // A start is the work of one thread, which needs a core.
+            let start = kernel::start_seconds(gpu, kernel);
+            let of_start = (self.busy / gpu.units as f64).max(1.0);
+            seconds = (seconds - start) * slowdown + start * of_start;
+        }
         self.kernels.insert(*kernel, seconds);
         Ok(seconds)
     }

@@ -137,6 +137,7 @@ pub fn step_record(plan: &Plan, measured: &[RankMeasurement]) -> Option<StepReco
         sharing_ranks: if device.is_gpu { device.ranks_each } else { ranks },
         dtype: config.dtype.dtype().name().to_owned(),
         step_seconds: median(steady.clone()),
+        recorded_seconds: median(first.seconds.clone()),
         host_seconds: median(host_seconds),
         recorded_steps: first.seconds.len(),
         kernels,
