@@ -16,6 +16,7 @@ mod outputs;
 mod pipelines;
 mod plan;
 mod preflight;
+mod record;
 mod refusals;
 mod reports;
 mod requeue;

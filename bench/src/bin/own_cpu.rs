@@ -59,7 +59,8 @@ fn main() -> Result<(), Box<dyn Error>> {
                 let _ = std::fs::remove_file(&path);
                 train(&format!("{mesh} --steps {} --record {}", STEPS[1], path.display()))?;
                 let record = StepRecord::read(&path)?;
-                let best = records[idx].as_ref().map_or(f64::INFINITY, |(_, best)| best.recorded_seconds);
+                let best =
+                    records[idx].as_ref().map_or(f64::INFINITY, |(_, best)| best.recorded_seconds);
                 if record.recorded_seconds < best {
                     records[idx] = Some((path, record));
                 }
@@ -73,7 +74,13 @@ fn main() -> Result<(), Box<dyn Error>> {
     let records: Vec<_> = records.into_iter().flatten().collect();
     let calibration = calibrate(&records, "this")?;
     for error in &calibration.errors {
-        println!("{}: {} shapes, {:.1} % on {} left out", error.kind, error.shapes, 100.0 * error.mean, error.left_out);
+        println!(
+            "{}: {} shapes, {:.1} % on {} left out",
+            error.kind,
+            error.shapes,
+            100.0 * error.mean,
+            error.left_out
+        );
     }
     let cluster = Arc::new(calibration.cluster);
     let path = keep(&cluster)?;

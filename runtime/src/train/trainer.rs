@@ -352,7 +352,8 @@ impl<M: LanguageModel> Trainer<M> {
         let Trainer { plan, shared, outputs, observers, .. } = self;
         let PreparedOutputs { trace, checkpoints, record, .. } = outputs;
         // The events of a device measure its calls.
-        let is_traced = trace.is_some() || plan.config.record.is_some() && plan.machine.device().is_gpu;
+        let is_traced =
+            trace.is_some() || plan.config.record.is_some() && plan.machine.device().is_gpu;
         let tracer = is_traced.then(Tracer::new);
         let options = LaunchOptions { tracer: tracer.clone(), ..LaunchOptions::default() };
         let mesh = &plan.config.mesh;

@@ -12,7 +12,8 @@ impl AttentionOps for ObservedBackend {
         let read = bytes_of(&[&args.q, &args.k, &args.v]);
         let bytes = [read, bytes_of(&[&args.out, &args.lse])];
         let flops = shape.flops([1, 1]);
-        let _launch = self.report(kernel(KernelOp::AttentionKernel, shape, args.q.dtype(), flops, bytes));
+        let _launch =
+            self.report(kernel(KernelOp::AttentionKernel, shape, args.q.dtype(), flops, bytes));
         self.backend.attention(shape, args);
     }
 
@@ -22,7 +23,8 @@ impl AttentionOps for ObservedBackend {
         let operands = bytes_of(&[&args.q, &args.k, &args.v, &args.out, &args.lse, &args.dout]);
         let bytes = [operands + accumulated, gradients];
         let flops = shape.flops([3, 2]);
-        let _launch = self.report(kernel(KernelOp::AttentionBackward, shape, args.q.dtype(), flops, bytes));
+        let _launch =
+            self.report(kernel(KernelOp::AttentionBackward, shape, args.q.dtype(), flops, bytes));
         self.backend.attention_backward(shape, args);
     }
 

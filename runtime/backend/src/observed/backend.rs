@@ -90,7 +90,8 @@ impl Backend for ObservedBackend {
                 _ => {}
             }
         }
-        let _launch = self.report_pass(KernelOp::CudaKernel, [elements, 0], DType::F32, [read, written]);
+        let _launch =
+            self.report_pass(KernelOp::CudaKernel, [elements, 0], DType::F32, [read, written]);
         // SAFETY: as the caller promises.
         unsafe { self.backend.launch_cuda_kernel(kernel, grid, args) }
     }

@@ -136,7 +136,12 @@ impl Device for ObservedDevice {
         len: usize,
     ) {
         let bytes = len * dtype.bytes();
-        let _launch = self.report_on(stream_kind, KernelOp::CombineKernel, dtype, [srcs.len() * bytes, bytes]);
+        let _launch = self.report_on(
+            stream_kind,
+            KernelOp::CombineKernel,
+            dtype,
+            [srcs.len() * bytes, bytes],
+        );
         // SAFETY: as the caller promises.
         unsafe { self.device.combine(stream_kind, op, dtype, dst, srcs, len) }
     }
@@ -148,7 +153,12 @@ impl Device for ObservedDevice {
         whole: *mut u8,
         parts: &[RowPart],
     ) {
-        let _launch = self.report_on(stream_kind, KernelOp::Copy, DType::F32, [bytes_of_rows(rows, parts); 2]);
+        let _launch = self.report_on(
+            stream_kind,
+            KernelOp::Copy,
+            DType::F32,
+            [bytes_of_rows(rows, parts); 2],
+        );
         // SAFETY: as the caller promises.
         unsafe { self.device.join_rows(stream_kind, rows, whole, parts) }
     }
@@ -160,7 +170,12 @@ impl Device for ObservedDevice {
         whole: *const u8,
         parts: &[RowPart],
     ) {
-        let _launch = self.report_on(stream_kind, KernelOp::Copy, DType::F32, [bytes_of_rows(rows, parts); 2]);
+        let _launch = self.report_on(
+            stream_kind,
+            KernelOp::Copy,
+            DType::F32,
+            [bytes_of_rows(rows, parts); 2],
+        );
         // SAFETY: as the caller promises.
         unsafe { self.device.split_rows(stream_kind, rows, whole, parts) }
     }
@@ -175,7 +190,12 @@ impl Device for ObservedDevice {
         runs: &Runs,
     ) {
         let bytes = runs.count * runs.len * dtype.bytes();
-        let _launch = self.report_on(stream_kind, KernelOp::CombineKernel, dtype, [srcs.len() * bytes, bytes]);
+        let _launch = self.report_on(
+            stream_kind,
+            KernelOp::CombineKernel,
+            dtype,
+            [srcs.len() * bytes, bytes],
+        );
         // SAFETY: as the caller promises.
         unsafe { self.device.combine_runs(stream_kind, op, dtype, dst, srcs, runs) }
     }

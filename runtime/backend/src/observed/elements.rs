@@ -33,7 +33,8 @@ impl CopyOps for ObservedBackend {
     fn copy_blocks(&self, copy: &BlockCopy, src: View, dst: ViewMut) {
         let (elements, dtype) = (copy.blocks * copy.len, src.dtype());
         let moved = (elements * dtype.bytes()) as u64;
-        let _launch = self.report_pass(KernelOp::CopyBlocks, [copy.blocks, copy.len], dtype, [moved; 2]);
+        let _launch =
+            self.report_pass(KernelOp::CopyBlocks, [copy.blocks, copy.len], dtype, [moved; 2]);
         self.backend.copy_blocks(copy, src, dst);
     }
 
@@ -56,12 +57,14 @@ impl CopyOps for ObservedBackend {
     }
 
     fn fill(&self, dst: ViewMut, value: f32) {
-        let _launch = self.report_pass(KernelOp::Fill, [dst.len(), 0], dst.dtype(), [0, dst.moved()]);
+        let _launch =
+            self.report_pass(KernelOp::Fill, [dst.len(), 0], dst.dtype(), [0, dst.moved()]);
         self.backend.fill(dst, value);
     }
 
     fn scale(&self, dst: ViewMut, factor: f32) {
-        let _launch = self.report_pass(KernelOp::ScaleKernel, [dst.len(), 0], dst.dtype(), [dst.moved(); 2]);
+        let _launch =
+            self.report_pass(KernelOp::ScaleKernel, [dst.len(), 0], dst.dtype(), [dst.moved(); 2]);
         self.backend.scale(dst, factor);
     }
 }
@@ -75,12 +78,14 @@ impl ReductionOps for ObservedBackend {
 
     fn broadcast_dim(&self, dim: MiddleDim, dy: View, dx: ViewMut, scale: f32) {
         let sizes = [dim.outer * dim.len, dim.inner];
-        let _launch = self.report_pass(KernelOp::BroadcastDim, sizes, dy.dtype(), [dy.moved(), dx.moved()]);
+        let _launch =
+            self.report_pass(KernelOp::BroadcastDim, sizes, dy.dtype(), [dy.moved(), dx.moved()]);
         self.backend.broadcast_dim(dim, dy, dx, scale);
     }
 
     fn sum_squares(&self, x: View) -> f64 {
-        let _launch = self.report_pass(KernelOp::SumSquares, [x.len(), 0], x.dtype(), [x.moved(), 0]);
+        let _launch =
+            self.report_pass(KernelOp::SumSquares, [x.len(), 0], x.dtype(), [x.moved(), 0]);
         self.backend.sum_squares(x)
     }
 
@@ -96,7 +101,8 @@ impl ReductionOps for ObservedBackend {
 
 impl RandomOps for ObservedBackend {
     fn fill_normal(&self, key: u64, std: f32, index: &BlockIndex, out: ViewMut) {
-        let _launch = self.report_pass(KernelOp::FillNormal, [out.len(), 0], out.dtype(), [0, out.moved()]);
+        let _launch =
+            self.report_pass(KernelOp::FillNormal, [out.len(), 0], out.dtype(), [0, out.moved()]);
         self.backend.fill_normal(key, std, index, out);
     }
 }

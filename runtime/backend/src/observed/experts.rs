@@ -21,7 +21,8 @@ impl RoutingOps for ObservedBackend {
     fn group_by_expert(&self, args: GroupByExpertArgs) {
         let written = bytes_of(&[&args.counts, &args.order, &args.positions]);
         let (dims, dtype) = ([args.choices.len(), args.counts.len()], args.choices.dtype());
-        let _launch = self.report_pass(KernelOp::GroupByExpert, dims, dtype, [args.choices.moved(), written]);
+        let _launch =
+            self.report_pass(KernelOp::GroupByExpert, dims, dtype, [args.choices.moved(), written]);
         self.backend.group_by_expert(args);
     }
 
@@ -29,14 +30,24 @@ impl RoutingOps for ObservedBackend {
         // Rows are read for each choice.
         let read = bytes_of(&[&args.order, &args.weights, &args.out]);
         let dims = [args.order.len(), args.out.len().checked_div(args.order.len()).unwrap_or(0)];
-        let _launch = self.report_pass(KernelOp::DispatchTokens, dims, args.x.dtype(), [read, args.out.moved()]);
+        let _launch = self.report_pass(
+            KernelOp::DispatchTokens,
+            dims,
+            args.x.dtype(),
+            [read, args.out.moved()],
+        );
         self.backend.dispatch_tokens(shape, args);
     }
 
     fn combine_tokens(&self, shape: RoutingShape, args: CombineTokensArgs) {
         let read = bytes_of(&[&args.x, &args.positions, &args.weights]);
         let dims = [shape.choices(), args.out.len().checked_div(shape.tokens).unwrap_or(0)];
-        let _launch = self.report_pass(KernelOp::CombineTokens, dims, args.x.dtype(), [read, args.out.moved()]);
+        let _launch = self.report_pass(
+            KernelOp::CombineTokens,
+            dims,
+            args.x.dtype(),
+            [read, args.out.moved()],
+        );
         self.backend.combine_tokens(shape, args);
     }
 
@@ -60,7 +71,8 @@ impl RoutingOps for ObservedBackend {
         let read = bytes_of(&[&args.logits, &args.choices, &args.dweights]);
         let dims = [args.logits.len().checked_div(args.experts).unwrap_or(0), args.experts];
         let bytes = [read, args.dlogits.moved()];
-        let _launch = self.report_pass(KernelOp::RouterWeightsBackward, dims, args.logits.dtype(), bytes);
+        let _launch =
+            self.report_pass(KernelOp::RouterWeightsBackward, dims, args.logits.dtype(), bytes);
         self.backend.router_weights_backward(options, args);
     }
 
@@ -68,7 +80,8 @@ impl RoutingOps for ObservedBackend {
         let read = bytes_of(&[&args.logits, &args.factors]);
         let dims = [args.out.len(), args.experts];
         let bytes = [read, args.out.moved()];
-        let _launch = self.report_pass(KernelOp::RouterAuxiliaryLoss, dims, args.logits.dtype(), bytes);
+        let _launch =
+            self.report_pass(KernelOp::RouterAuxiliaryLoss, dims, args.logits.dtype(), bytes);
         self.backend.router_auxiliary_loss(score, args);
     }
 
@@ -80,7 +93,12 @@ impl RoutingOps for ObservedBackend {
         let read = bytes_of(&[&args.logits, &args.factors, &args.dout]);
         let dims = [args.dout.len(), args.experts];
         let bytes = [read, args.dlogits.moved()];
-        let _launch = self.report_pass(KernelOp::RouterAuxiliaryLossBackward, dims, args.logits.dtype(), bytes);
+        let _launch = self.report_pass(
+            KernelOp::RouterAuxiliaryLossBackward,
+            dims,
+            args.logits.dtype(),
+            bytes,
+        );
         self.backend.router_auxiliary_loss_backward(score, args);
     }
 }

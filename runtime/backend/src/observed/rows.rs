@@ -16,7 +16,8 @@ impl NormOps for ObservedBackend {
         let read = bytes_of(&[&args.x, &args.weight]) + term;
         let written = bytes_of(&[&args.y, &args.inv_rms]) + sum;
         let dims = rows_of(args.x, args.weight.len());
-        let _launch = self.report_pass(KernelOp::RmsNormKernel, dims, args.x.dtype(), [read, written]);
+        let _launch =
+            self.report_pass(KernelOp::RmsNormKernel, dims, args.x.dtype(), [read, written]);
         self.backend.rms_norm(args);
     }
 
@@ -33,7 +34,8 @@ impl NormOps for ObservedBackend {
         let read = bytes_of(&[&args.x, &args.weight, &args.bias]) + term;
         let written = bytes_of(&[&args.y, &args.mean, &args.inv_std]) + sum;
         let dims = rows_of(args.x, args.weight.len());
-        let _launch = self.report_pass(KernelOp::LayerNormKernel, dims, args.x.dtype(), [read, written]);
+        let _launch =
+            self.report_pass(KernelOp::LayerNormKernel, dims, args.x.dtype(), [read, written]);
         self.backend.layer_norm(args);
     }
 
@@ -51,7 +53,8 @@ impl RopeOps for ObservedBackend {
     fn rope(&self, shape: &RopeShape, args: RopeArgs) {
         let read = bytes_of(&[&args.x, &args.cos, &args.sin]);
         let dims = rows_of(args.x, shape.head_dim);
-        let _launch = self.report_pass(KernelOp::RopeKernel, dims, args.x.dtype(), [read, args.y.moved()]);
+        let _launch =
+            self.report_pass(KernelOp::RopeKernel, dims, args.x.dtype(), [read, args.y.moved()]);
         self.backend.rope(shape, args);
     }
 }
@@ -89,7 +92,8 @@ impl SoftmaxOps for ObservedBackend {
 
     fn softmax_backward(&self, cols: usize, y: View, dy: View, dx: ViewMut) {
         let bytes = [y.moved() + dy.moved(), dx.moved()];
-        let _launch = self.report_pass(KernelOp::SoftmaxBackward, rows_of(y, cols), y.dtype(), bytes);
+        let _launch =
+            self.report_pass(KernelOp::SoftmaxBackward, rows_of(y, cols), y.dtype(), bytes);
         self.backend.softmax_backward(cols, y, dy, dx);
     }
 }

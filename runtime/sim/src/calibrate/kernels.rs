@@ -58,7 +58,11 @@ impl Sample {
         let kernels = records.iter().flat_map(|record| &record.kernels);
         let sample = |record: &super::KernelRecord| {
             let seconds = record.seconds.max(SHORTEST);
-            Some(Sample { kernel: record.kernel()?, seconds, weight: seconds * record.count as f64 })
+            Some(Sample {
+                kernel: record.kernel()?,
+                seconds,
+                weight: seconds * record.count as f64,
+            })
         };
         kernels.filter_map(sample).collect()
     }
@@ -76,7 +80,8 @@ impl Sample {
     /// Returns the predicted seconds by the measured ones.
     fn ratio(&self, gpu: &Gpu) -> f64 {
         // Every recorded dtype has a peak.
-        kernel_seconds(gpu, &self.kernel).map_or(1.0, |seconds| seconds.max(SHORTEST) / self.seconds)
+        kernel_seconds(gpu, &self.kernel)
+            .map_or(1.0, |seconds| seconds.max(SHORTEST) / self.seconds)
     }
 }
 
@@ -164,26 +169,22 @@ fn fit_matmuls(gpu: &mut Gpu, samples: &[Sample], starts: [f64; 2], origin: &Ori
     let bounds = [[1e-3, 1.0], [1e-3, 1.0], [1e-2, 1e4], starts];
     let set = |gpu: &mut Gpu, constants: &[f64]| {
         let curve = &mut gpu.matmul;
-        let figures = [
-            &mut curve.efficiency,
-            &mut curve.wave_exponent,
-            &mut curve.half_k,
-            &mut curve.start,
-        ];
+        let figures =
+            [&mut curve.efficiency, &mut curve.wave_exponent, &mut curve.half_k, &mut curve.start];
         for (figure, value) in figures.into_iter().zip(constants) {
             *figure = Figure { value: *value, origin: origin.clone() };
         }
     };
-    let constants = minimize(&start, &bounds, |constants| {
-        gpu_loss(gpu, samples, |gpu| set(gpu, constants))
-    });
+    let constants =
+        minimize(&start, &bounds, |constants| gpu_loss(gpu, samples, |gpu| set(gpu, constants)));
     set(gpu, &constants);
 }
 
 /// A rate for each size of heads, pass and length.
 fn fit_attention(gpu: &mut Gpu, samples: &[Sample], origin: &Origin) {
     let start = gpu.matmul.start.value;
-    let rate = |sample: &Sample| sample.kernel.flops as f64 / (sample.seconds - start).max(SHORTEST);
+    let rate =
+        |sample: &Sample| sample.kernel.flops as f64 / (sample.seconds - start).max(SHORTEST);
     let is_backward = |sample: &Sample| sample.kernel.op == KernelOp::AttentionBackward;
     let measured: Vec<&Sample> = samples.iter().filter(|sample| sample.kernel.flops > 0).collect();
     let mut by_curve: BTreeMap<(u32, bool, &str), BTreeMap<u32, Vec<(f64, f64)>>> = BTreeMap::new();
@@ -195,9 +196,10 @@ fn fit_attention(gpu: &mut Gpu, samples: &[Sample], origin: &Origin) {
     }
     for ((head_dim, is_backward, dtype), lengths) in by_curve {
         let skip = lengths.len().div_ceil(MOST_LENGTHS);
-        let rates = lengths.into_iter().step_by(skip).map(|(keys, rates)| {
-            (keys as usize, mean_log(rates.into_iter()).exp())
-        });
+        let rates = lengths
+            .into_iter()
+            .step_by(skip)
+            .map(|(keys, rates)| (keys as usize, mean_log(rates.into_iter()).exp()));
         let dtype = if dtype == DType::F32.name() { DType::F32 } else { DType::Bf16 };
         let (head_dim, rates, origin) = (head_dim as usize, rates.collect(), origin.clone());
         let same = |curve: &AttentionCurve| {
@@ -256,13 +258,11 @@ fn fit_passes(gpu: &mut Gpu, samples: &[Sample], starts: [f64; 2], origin: &Orig
 
 /// Adds the time of the host between two operations to the start of each: on a CPU, no kernel runs meanwhile.
 pub fn add_host_time(gpu: &mut Gpu, records: &[&StepRecord]) {
-    let kernels = |record: &&StepRecord| -> u64 {
-        record.kernels.iter().map(|kernel| kernel.count).sum()
-    };
+    let kernels =
+        |record: &&StepRecord| -> u64 { record.kernels.iter().map(|kernel| kernel.count).sum() };
     let between = records.iter().map(|record| (record.host_seconds, kernels(record)));
-    let (seconds, kernels) = between.fold((0.0, 0), |(seconds, kernels), (host, count)| {
-        (seconds + host, kernels + count)
-    });
+    let (seconds, kernels) = between
+        .fold((0.0, 0), |(seconds, kernels), (host, count)| (seconds + host, kernels + count));
     for start in [&mut gpu.matmul.start, &mut gpu.passes.start] {
         start.value += seconds / kernels.max(1) as f64;
     }

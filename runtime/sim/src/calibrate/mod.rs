@@ -74,8 +74,10 @@ pub fn calibrate(
             return Err(CalibrateError::DTypes { paths, dtypes });
         }
     }
-    let files: Vec<_> =
-        records.iter().map(|(path, _)| path.file_name().unwrap_or_default().to_string_lossy()).collect();
+    let files: Vec<_> = records
+        .iter()
+        .map(|(path, _)| path.file_name().unwrap_or_default().to_string_lossy())
+        .collect();
     let source = format!("meshwright calibrate {}", files.join(" "));
     let measured = Origin { source: source.as_str().into(), trust: Trust::Measured };
     // A CPU has the rates of its record with the fewest ranks; the factors of others are relative to it.

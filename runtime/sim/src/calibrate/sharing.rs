@@ -28,19 +28,15 @@ pub fn factors(gpu: &Gpu, records: &[&StepRecord], origin: &Origin) -> Vec<Shari
     let factors = by_ranks.into_iter().map(|(ranks, records)| {
         let samples = Sample::of_records(&records);
         let factor = |is_compute: bool| {
-            let is_own = |sample: &&Sample| {
-                (sample.kind() != KernelKind::Pass) == is_compute
-            };
-            let (measured, predicted) = samples.iter().filter(is_own).fold(
-                (0.0, 0.0),
-                |(measured, predicted), sample| {
+            let is_own = |sample: &&Sample| (sample.kind() != KernelKind::Pass) == is_compute;
+            let (measured, predicted) =
+                samples.iter().filter(is_own).fold((0.0, 0.0), |(measured, predicted), sample| {
                     let start = start_seconds(gpu, &sample.kernel);
                     let seconds = kernel_seconds(gpu, &sample.kernel).unwrap_or(start) - start;
                     let count = sample.weight / sample.seconds;
                     let work = (sample.seconds - start).max(0.0);
                     (measured + work * count, predicted + seconds * count)
-                },
-            );
+                });
             let is_known = Some(ranks) != fewest && predicted > 0.0 && measured > 0.0;
             let value = if is_known { measured / predicted } else { 1.0 };
             Figure { value, origin: origin.clone() }

@@ -137,7 +137,9 @@ impl StepRecord {
         let version = value.get("version").and_then(serde_json::Value::as_u64);
         if version != Some(u64::from(VERSION)) {
             let version = version.map_or("unknown".into(), |version| version.to_string());
-            return Err(format!("has the version {version} of the format; this program reads {VERSION}"));
+            return Err(format!(
+                "has the version {version} of the format; this program reads {VERSION}"
+            ));
         }
         let record: StepRecord = serde_json::from_value(value)
             .map_err(|error| format!("is an incomplete record ({error})"))?;
@@ -151,7 +153,8 @@ impl StepRecord {
         }
         let seconds = self.kernels.iter().map(|kernel| kernel.seconds);
         let seconds = seconds.chain(self.calls.iter().map(|call| call.seconds));
-        if !seconds.chain([self.step_seconds]).all(|seconds| seconds.is_finite() && seconds >= 0.0) {
+        if !seconds.chain([self.step_seconds]).all(|seconds| seconds.is_finite() && seconds >= 0.0)
+        {
             return Err("has durations that are negative".to_owned());
         }
         if self.ranks == 0 || self.sharing_ranks == 0 || dtype_of(&self.dtype).is_none() {

@@ -70,7 +70,8 @@ fn record(ranks: usize, slowdown: [f64; 2]) -> StepRecord {
         read: 4 * u64::from(m * k + n * k),
         written: 4 * u64::from(m * n),
     });
-    let attention = [AttentionShape(128, false), AttentionShape(512, false), AttentionShape(512, true)];
+    let attention =
+        [AttentionShape(128, false), AttentionShape(512, false), AttentionShape(512, true)];
     let attention = attention.iter().map(|AttentionShape(keys, is_backward)| Kernel {
         op: if *is_backward { KernelOp::AttentionBackward } else { KernelOp::AttentionKernel },
         dims: [*keys, *keys, 64, 32],
@@ -108,7 +109,12 @@ fn record(ranks: usize, slowdown: [f64; 2]) -> StepRecord {
     StepRecord {
         format,
         version,
-        device: RecordedDevice { kind: "cpu".into(), name: "A CPU".into(), units: 4, memory: 1 << 34 },
+        device: RecordedDevice {
+            kind: "cpu".into(),
+            name: "A CPU".into(),
+            units: 4,
+            memory: 1 << 34,
+        },
         mesh: format!("dp={ranks}"),
         ranks,
         sharing_ranks: ranks,
@@ -126,7 +132,10 @@ fn record(ranks: usize, slowdown: [f64; 2]) -> StepRecord {
 struct AttentionShape(u32, bool);
 
 fn records(all: Vec<StepRecord>) -> Vec<(PathBuf, StepRecord)> {
-    all.into_iter().enumerate().map(|(idx, record)| (format!("r{idx}.json").into(), record)).collect()
+    all.into_iter()
+        .enumerate()
+        .map(|(idx, record)| (format!("r{idx}.json").into(), record))
+        .collect()
 }
 
 fn three() -> Vec<(PathBuf, StepRecord)> {

@@ -34,7 +34,8 @@ pub fn command() -> Command {
 /// Runs the subcommand. Returns the text to print, and true.
 pub fn run_command(matches: &ArgMatches) -> Result<(String, bool), Failure> {
     let output: &PathBuf = matches.get_one("output").expect("the argument is required");
-    let unwritable = |error: io::Error| Failure::new(format!("-o {}: {error}", output.display()), &error);
+    let unwritable =
+        |error: io::Error| Failure::new(format!("-o {}: {error}", output.display()), &error);
     let folder = match output.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
         _ => Path::new("."),
@@ -80,7 +81,10 @@ fn describe(calibration: &Calibration, output: &Path) -> String {
             0 => "too few shapes".to_owned(),
             _ => format!("{:.1} %", 100.0 * error.mean),
         };
-        text += &format!("  {:<18} {:>3} of {:>3} shapes  {mean}\n", error.kind, error.left_out, error.shapes);
+        text += &format!(
+            "  {:<18} {:>3} of {:>3} shapes  {mean}\n",
+            error.kind, error.left_out, error.shapes
+        );
     }
     for factors in &cluster.gpu.sharing {
         text += &format!(

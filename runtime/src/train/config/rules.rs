@@ -125,7 +125,8 @@ fn others_are_given(settings: &RunSettings, problems: &mut Problems) {
 fn records_are_of_runs(settings: &RunSettings, problems: &mut Problems) {
     for name in ["explain", "simulate"].into_iter().filter(|_| settings.record.is_some()) {
         if settings.is_given(name) {
-            problems.add(&["record", name], "a dry run has no times to record; leave one of them out");
+            problems
+                .add(&["record", name], "a dry run has no times to record; leave one of them out");
         }
     }
 }
@@ -185,7 +186,8 @@ fn a_plan_is_alone(settings: &RunSettings, problems: &mut Problems) {
         problems.add(&["schedule", "plan"], message);
     }
     if cluster.gpu.is_shared() {
-        let message = "--plan plans runs on GPUs, and this cluster is a CPU; simulate meshes by --simulate";
+        let message =
+            "--plan plans runs on GPUs, and this cluster is a CPU; simulate meshes by --simulate";
         problems.add(&["plan"], message);
     }
     let Some(fixed) = &settings.fix else { return };

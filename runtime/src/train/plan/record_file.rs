@@ -62,7 +62,9 @@ impl RecordFile {
     pub fn write_record(&self, plan: &Plan, measured: Measurements) -> Result<()> {
         let measured = measured.into_inner().unwrap_or_else(PoisonError::into_inner);
         let Some(record) = step_record(plan, &measured) else {
-            print_line(&format!("warning: {FLAG}: the run has ended before its last steps, which are recorded"));
+            print_line(&format!(
+                "warning: {FLAG}: the run has ended before its last steps, which are recorded"
+            ));
             return Ok(());
         };
         let mut text = serde_json::to_vec(&record).expect("a record has names as keys");
