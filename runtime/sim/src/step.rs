@@ -11,7 +11,7 @@ use crate::record::StepLog;
 use crate::replay::{PositionTime, SimSpan, replay};
 use crate::time::{SoftwareFactors, Times};
 
-/// Replays in which the mean number of busy ranks, which share the cores of a machine, settles.
+/// Replays in which the fraction of time settles in which the ranks that share a machine compute.
 const SHARING_ROUNDS: usize = 3;
 
 /// A simulated step of training in its steady state.
@@ -30,7 +30,7 @@ pub struct SimulatedStep {
 ///
 /// The step is replayed twice, and the second time is the result: its first operations wait for the end of the step
 /// before. If the ranks share one machine and are more than its cores, those that wait leave their cores to the others:
-/// all kernels take the time that they have while the mean number of ranks computes.
+/// all kernels take the mean of their times over the numbers of ranks that compute.
 ///
 /// # Errors
 /// - The mesh has another number of positions than there are logs, or more ranks than the cluster has GPUs.
@@ -54,7 +54,7 @@ pub fn simulate(
     let mut replayed = replay(logs, &mut times, options)?;
     if gpu.is_shared() && mesh.world_size() > gpu.units {
         for _ in 0..SHARING_ROUNDS {
-            times.set_busy_ranks(mesh.world_size() as f64 * replayed.busy_fraction());
+            times.set_busy_fraction(replayed.busy_fraction());
             replayed = replay(logs, &mut times, options)?;
         }
     }

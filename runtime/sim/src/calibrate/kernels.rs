@@ -29,6 +29,9 @@ pub struct Sample {
     pub weight: f64,
 }
 
+/// Rates of attention and their weights, by the number of keys.
+type RatesByLength = BTreeMap<u32, Vec<(f64, f64)>>;
+
 /// A kind of kernel, each with its own curve.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KernelKind {
@@ -187,7 +190,7 @@ fn fit_attention(gpu: &mut Gpu, samples: &[Sample], origin: &Origin) {
         |sample: &Sample| sample.kernel.flops as f64 / (sample.seconds - start).max(SHORTEST);
     let is_backward = |sample: &Sample| sample.kernel.op == KernelOp::AttentionBackward;
     let measured: Vec<&Sample> = samples.iter().filter(|sample| sample.kernel.flops > 0).collect();
-    let mut by_curve: BTreeMap<(u32, bool, &str), BTreeMap<u32, Vec<(f64, f64)>>> = BTreeMap::new();
+    let mut by_curve: BTreeMap<_, RatesByLength> = BTreeMap::new();
     for sample in &measured {
         let [_, keys, _, head_dim] = sample.kernel.dims;
         let curve = (head_dim, is_backward(sample), sample.kernel.dtype.name());
