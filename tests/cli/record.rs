@@ -1,4 +1,4 @@
-//! Recorded steps: `--record`, and predictions of the clusters that they calibrate.
+//! Records: `--record`, and predictions of the clusters that they calibrate.
 
 use std::collections::BTreeMap;
 
@@ -30,7 +30,7 @@ fn planned_kernels(workspace: &Workspace, flags: &str) -> BTreeMap<String, u64> 
 
 /// A record has every kernel of the step, and the cluster of records predicts a step on the CPU.
 #[test]
-fn recorded_steps_calibrate_this_machine() {
+fn steps_to_record_calibrate_this_machine() {
     let workspace = Workspace::new();
     let mut records = Vec::new();
     for (mesh, name) in
@@ -48,7 +48,7 @@ fn recorded_steps_calibrate_this_machine() {
             assert!(kernel.seconds > 0.0, "{kernel:?}");
         }
         assert_eq!(kernels, planned_kernels(&workspace, &flags), "{mesh}");
-        assert_eq!(record.recorded_steps, 2);
+        assert_eq!(record.measured_steps, 2);
         assert!(record.step_seconds > 0.0 && record.recorded_seconds > record.host_seconds);
         assert_eq!(
             record.calls.iter().any(|call| call.op == "all_reduce" && call.group == 2),

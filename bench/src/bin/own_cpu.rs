@@ -1,9 +1,9 @@
-//! Predicted and measured steps of a small Llama on this CPU, calibrated by recorded steps of one, two and four ranks.
+//! Predicted and measured steps of a small Llama on this CPU, calibrated by records of one, two and four ranks.
 //!
 //! `cargo run --release -p meshwright-bench --bin own_cpu -- [ROUNDS]`
 //!
 //! Rounds repeat all runs, so that a busy moment of the machine meets all of them. Of the steps of a mesh the fastest
-//! counts, as of the records of a number of ranks: others wait for what else the machine does.
+//! counts, and of the records of a number of ranks the fastest three: others wait for what else the machine does.
 
 use std::error::Error;
 use std::path::{Path, PathBuf};
@@ -45,25 +45,20 @@ const RUNS: [&str; 20] = [
 const STEPS: [usize; 2] = [12, 4];
 /// Records of each number of ranks in a round.
 const RECORDS: usize = 6;
+/// The fastest records of each number of ranks that calibrate.
+const KEPT: usize = 3;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let rounds: usize = std::env::args().nth(1).map_or(Ok(5), |rounds| rounds.parse())?;
     let folder = tempfile::tempdir()?;
     let mut fastest = RUNS.map(|_| f64::INFINITY);
-    let mut records: [Option<(PathBuf, StepRecord)>; 3] = [const { None }; 3];
+    let mut records = [const { Vec::new() }; RECORDED.len()];
     for round in 0..rounds {
-        for _ in 0..RECORDS {
+        for number in 0..RECORDS {
             for (idx, mesh) in RECORDED.iter().enumerate() {
-                let path = folder.path().join(format!("r{idx}.json"));
-                // A record that exists is moved aside.
-                let _ = std::fs::remove_file(&path);
+                let path = folder.path().join(format!("{idx}-{round}-{number}.json"));
                 train(&format!("{mesh} --steps {} --record {}", STEPS[1], path.display()))?;
-                let record = StepRecord::read(&path)?;
-                let best =
-                    records[idx].as_ref().map_or(f64::INFINITY, |(_, best)| best.recorded_seconds);
-                if record.recorded_seconds < best {
-                    records[idx] = Some((path, record));
-                }
+                records[idx].push((path.clone(), StepRecord::read(&path)?));
             }
         }
         for (fastest, flags) in fastest.iter_mut().zip(RUNS) {
@@ -71,7 +66,11 @@ fn main() -> Result<(), Box<dyn Error>> {
         }
         eprintln!("round {} of {rounds}: load {}", round + 1, load());
     }
-    let records: Vec<_> = records.into_iter().flatten().collect();
+    for records in &mut records {
+        records.sort_by(|(_, a), (_, b)| a.recorded_seconds.total_cmp(&b.recorded_seconds));
+        records.truncate(KEPT);
+    }
+    let records = records.concat();
     let calibration = calibrate(&records, "this")?;
     for error in &calibration.errors {
         println!(

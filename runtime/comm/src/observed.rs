@@ -19,7 +19,8 @@ pub trait CallObserver: Send + Sync {
     /// Observes that the rank waits for an asynchronous call.
     fn call_awaited(&self, number: usize);
 
-    /// Observes the duration of a transfer, on any thread: from the arrival of the last member until this member is done.
+    /// Observes the duration of a transfer, on any thread: from the arrival of the last member until this member is
+    /// done.
     fn call_transferred(&self, _transfer: &CallTransfer, _duration: Duration) {}
 }
 

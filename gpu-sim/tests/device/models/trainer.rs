@@ -142,7 +142,7 @@ fn steps_are_recorded() {
         let path = folder.path().join(name);
         run(&format!("--mesh {mesh} --steps 4 --record {}", path.display()), folder.path());
         let record = StepRecord::read(&path).unwrap();
-        assert_eq!((record.device.kind.as_str(), record.recorded_steps), ("cuda", 1));
+        assert_eq!((record.device.kind.as_str(), record.measured_steps), ("cuda", 1));
         let device = &record.device;
         assert!(!device.name.is_empty() && device.units > 0 && device.memory > 0, "{device:?}");
         let has =

@@ -30,8 +30,8 @@ pub trait KernelObserver: Send + Sync {
     /// Observes that a launch begins, whose kernels follow.
     fn launch_begins(&self) {}
 
-    /// Observes that all kernels of the launch are submitted; on the CPU, they are complete. A launch of several kernels
-    /// ends once for each of them.
+    /// Observes that all kernels of the launch are submitted; on the CPU, they are complete. A launch of several
+    /// kernels ends once for each of them.
     fn launch_ends(&self) {}
 }
 

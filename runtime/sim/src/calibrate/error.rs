@@ -20,11 +20,12 @@ pub enum CalibrateError {
         error: io::Error,
     },
     /// A file that is no record.
-    #[error("{}: {found}; calibrate reads records, which --record FILE.json of a training program writes", path.display())]
+    #[error("{}: {found}; calibrate reads records, which --record FILE.json of a training program writes",
+            path.display())]
     NoRecord {
         /// The file.
         path: PathBuf,
-        /// What it is: `is a trace`.
+        /// The kind of the file: `is a trace`.
         found: String,
     },
     /// Records of two devices.

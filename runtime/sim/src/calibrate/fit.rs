@@ -21,7 +21,7 @@ pub fn minimize(start: &[f64], bounds: &[[f64; 2]], loss: impl Fn(&[f64]) -> f64
             step /= 2.0;
             continue;
         }
-        // The same move once more often leads further.
+        // The same move often leads further.
         let ahead: Vec<f64> = explored
             .iter()
             .zip(&base)

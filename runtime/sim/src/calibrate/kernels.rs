@@ -1,6 +1,6 @@
 //! Curves of kernels.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use meshwright_backend::{DType, Kernel, KernelOp};
 
@@ -56,18 +56,24 @@ impl KernelKind {
 }
 
 impl Sample {
-    /// Returns the kernels of records, equal ones of several records as several samples.
+    /// Returns the kernels of records. Equal ones of several records are one, with the geometric mean of their seconds.
     pub fn of_records(records: &[&StepRecord]) -> Vec<Sample> {
+        let mut shapes: Vec<(Kernel, Vec<f64>, u64)> = Vec::new();
+        let mut indices: HashMap<Kernel, usize> = HashMap::new();
         let kernels = records.iter().flat_map(|record| &record.kernels);
-        let sample = |record: &super::KernelRecord| {
-            let seconds = record.seconds.max(SHORTEST);
-            Some(Sample {
-                kernel: record.kernel()?,
-                seconds,
-                weight: seconds * record.count as f64,
-            })
-        };
-        kernels.filter_map(sample).collect()
+        for (kernel, record) in kernels.filter_map(|record| Some((record.kernel()?, record))) {
+            let idx = *indices.entry(kernel).or_insert_with(|| {
+                shapes.push((kernel, Vec::new(), 0));
+                shapes.len() - 1
+            });
+            shapes[idx].1.push(record.seconds.max(SHORTEST));
+            shapes[idx].2 += record.count;
+        }
+        let samples = shapes.into_iter().map(|(kernel, seconds, count)| {
+            let seconds = mean_log(seconds.into_iter().map(|seconds| (seconds, 1.0))).exp();
+            Sample { kernel, seconds, weight: seconds * count as f64 }
+        });
+        samples.collect()
     }
 
     pub fn kind(&self) -> KernelKind {

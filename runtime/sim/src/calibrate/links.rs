@@ -1,5 +1,7 @@
 //! Latencies and bandwidths of collectives and messages.
 
+use std::collections::BTreeMap;
+
 use crate::cluster::{Figure, Gpu, Level, MAX_GPUS, Origin, Trust};
 use crate::record::CommOpKind;
 use crate::time::{GroupLevel, collective_seconds, message_seconds};
@@ -29,10 +31,10 @@ pub fn fit(
     }
     let within = levels[0].size;
     let calls = chosen.iter().flat_map(|record| &record.calls);
-    let calls: Vec<(CommOpKind, &CallRecord)> = calls
+    let calls = calls
         .filter(|call| call.group > 1 && call.group <= within && call.seconds > 0.0)
-        .filter_map(|call| Some((kind_of(&call.op)?, call)))
-        .collect();
+        .filter_map(|call| Some((kind_of(&call.op)?, call)));
+    let calls = fastest(calls);
     if calls.len() < FEWEST_SHAPES {
         return (levels, Vec::new());
     }
@@ -47,6 +49,20 @@ pub fn fit(
     let error = CurveError::of_ratios("collectives", calls.len(), &left_out);
     levels[0] = fit_level(&levels[0], &calls, origin);
     (levels, vec![error])
+}
+
+/// Returns the fastest of equal calls: others were held up by a member.
+fn fastest<'a>(
+    calls: impl Iterator<Item = (CommOpKind, &'a CallRecord)>,
+) -> Vec<(CommOpKind, &'a CallRecord)> {
+    let mut by_shape: BTreeMap<_, (CommOpKind, &CallRecord)> = BTreeMap::new();
+    for (op, call) in calls {
+        let known = by_shape.entry((op, call.group, call.bytes)).or_insert((op, call));
+        if call.seconds < known.1.seconds {
+            *known = (op, call);
+        }
+    }
+    by_shape.into_values().collect()
 }
 
 /// Fits latency, its growth, and the bandwidths of collectives and of messages.

@@ -1,8 +1,8 @@
-//! Calibration: the curves of a cluster from recorded steps.
+//! Calibration: the curves of a cluster from records of steps.
 //!
 //! [`calibrate`] fits the constants that [`cluster`](crate::cluster) describes to the kernels and calls of
-//! [records](StepRecord), by least squares of the logarithms of their times. A shape counts by the part of the step that
-//! its kernels take. No constant is fitted on the time of a step.
+//! [records](StepRecord), by least squares of the logarithms of their times. A shape counts by the part of the step
+//! that its kernels take. No constant is fitted on the time of a step.
 //!
 //! Every fifth shape of a kind is left out of a first fit, and its error is reported; the result is fitted on all.
 
@@ -101,7 +101,7 @@ pub fn calibrate(
     let (levels, links) = links::fit(known_levels(known.as_deref()), &all, &gpu, &measured);
     errors.extend(links);
     let (gpu, name) = (Arc::new(gpu), name.to_owned());
-    let description = format!("{} by recorded steps", first.device.name);
+    let description = format!("{}, measured by --record", first.device.name);
     Ok(Calibration { cluster: Cluster { name, description, gpu, levels, gpus: None }, errors })
 }
 

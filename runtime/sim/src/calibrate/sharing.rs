@@ -11,9 +11,9 @@ use super::kernels::{KernelKind, Sample};
 /// Returns the factors on the times of kernels by the number of ranks: measured times relative to those of `gpu`, each
 /// summed over a step.
 ///
-/// If ranks are more than the cores, a kernel runs at full speed or waits for a core, by chance and by the order in which
-/// the system runs the ranks, so its time means nothing. Then cores do the work of several ranks one after the other: the
-/// factor grows in proportion to the ranks from the largest number that has cores.
+/// If ranks are more than the cores, a kernel runs at full speed or waits for a core, by chance and by the order in
+/// which the system runs the ranks, so its time means nothing. Then cores do the work of several ranks one after the
+/// other: the factor grows in proportion to the ranks from the largest number that has cores.
 pub fn factors(gpu: &Gpu, records: &[&StepRecord], origin: &Origin) -> Vec<SharingFactors> {
     let mut by_ranks: BTreeMap<usize, Vec<&StepRecord>> = BTreeMap::new();
     for record in records.iter().filter(|record| record.sharing_ranks <= gpu.units) {

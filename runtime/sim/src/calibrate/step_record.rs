@@ -29,14 +29,14 @@ pub struct StepRecord {
     pub sharing_ranks: usize,
     /// Compute dtype.
     pub dtype: String,
-    /// Seconds of a step: the median of the steady steps that are not recorded, if there are any.
+    /// Seconds of a step: the median of the steady steps that are not measured, if there are any.
     pub step_seconds: f64,
-    /// Seconds of a recorded step, which the clock makes longer; a median.
+    /// Seconds of a measured step, which the clock makes longer; a median.
     pub recorded_seconds: f64,
-    /// Seconds of a recorded step outside of kernels and communication, on the thread of the rank; a median.
+    /// Seconds of a measured step outside of kernels and communication, on the thread of the rank; a median.
     pub host_seconds: f64,
-    /// Number of recorded steps.
-    pub recorded_steps: usize,
+    /// Number of measured steps.
+    pub measured_steps: usize,
     /// Kernels of a step of the recorded ranks together.
     pub kernels: Vec<KernelRecord>,
     /// Calls of a step of the recorded ranks together.
@@ -48,7 +48,7 @@ pub struct StepRecord {
 pub struct RecordedDevice {
     /// `cpu` or `cuda`.
     pub kind: String,
-    /// Name of the processor.
+    /// Name of the CPU or GPU.
     pub name: String,
     /// Cores of the CPU, or streaming multiprocessors.
     pub units: usize,

@@ -122,7 +122,7 @@ fn record(ranks: usize, slowdown: [f64; 2]) -> StepRecord {
         step_seconds: 1.0,
         recorded_seconds: 1.0,
         host_seconds: 0.0,
-        recorded_steps: 1,
+        measured_steps: 1,
         kernels: kernels.collect(),
         calls: if ranks > 1 { calls.to_vec() } else { Vec::new() },
     }

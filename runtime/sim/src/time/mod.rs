@@ -114,8 +114,8 @@ impl<'a> Times<'a> {
     }
 }
 
-/// Returns the mean factors on the times of matmuls and attention, of other kernels, and of starts, while one of `ranks`
-/// ranks computes, and each other one does so for a fraction `busy` of its time, by itself.
+/// Returns the mean factors on the times of matmuls and attention, of other kernels, and of starts, while one of
+/// `ranks` ranks computes, and each other one does so for a fraction `busy` of its time, by itself.
 ///
 /// A rank has the threads that are its part of the cores, also while others wait; a start is the work of one thread.
 fn slowdown(gpu: &Gpu, ranks: usize, busy: f64) -> [f64; 3] {

@@ -1,4 +1,4 @@
-//! The subcommand `calibrate`: fits the curves of a cluster to recorded steps.
+//! The subcommand `calibrate`: fits the curves of a cluster to records of steps.
 
 use std::fs;
 use std::io::{self, Write};

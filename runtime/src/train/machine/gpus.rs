@@ -19,7 +19,7 @@ use meshwright_cuda::{
 };
 
 use super::message_path::{message_path, require_one_message_path};
-use super::{DeviceDescription, Machine, gpu_choice};
+use super::{Machine, MachineDevice, gpu_choice};
 
 /// GPUs, with one driver per rank. Ranks whose drivers are of the same device share it.
 pub struct Gpus {
@@ -234,9 +234,9 @@ impl Machine for Gpus {
         }
     }
 
-    fn device(&self) -> DeviceDescription {
+    fn device(&self) -> MachineDevice {
         let properties = self.drivers.first().map(|driver| driver.properties());
-        DeviceDescription {
+        MachineDevice {
             name: properties.map_or_else(|| self.describe(), |own| own.name.clone()),
             units: properties.map_or(1, |own| own.multiprocessors as usize),
             is_gpu: true,

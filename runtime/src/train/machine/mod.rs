@@ -55,8 +55,8 @@ pub trait Machine: Send + Sync {
     fn describe(&self) -> String;
 
     /// Describes the device of each rank, for a record.
-    fn device(&self) -> DeviceDescription {
-        DeviceDescription { name: self.describe(), units: 1, is_gpu: true, ranks_each: 1 }
+    fn device(&self) -> MachineDevice {
+        MachineDevice { name: self.describe(), units: 1, is_gpu: true, ranks_each: 1 }
     }
 
     /// Returns the memory of all ranks together, in bytes, if known.
@@ -68,8 +68,8 @@ pub trait Machine: Send + Sync {
 
 /// The device of each rank.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct DeviceDescription {
-    /// Name of the processor.
+pub struct MachineDevice {
+    /// Name of the CPU or GPU.
     pub name: String,
     /// Cores of the CPU, or streaming multiprocessors.
     pub units: usize,
@@ -176,10 +176,10 @@ impl Machine for CpuMachine {
         format!("{}{each}", counted(self.threads, "thread"))
     }
 
-    fn device(&self) -> DeviceDescription {
+    fn device(&self) -> MachineDevice {
         let units = std::thread::available_parallelism().map_or(1, |cores| cores.get());
         let (name, ranks_each) = (cpu_name(), self.ranks);
-        DeviceDescription { name, units, is_gpu: false, ranks_each }
+        MachineDevice { name, units, is_gpu: false, ranks_each }
     }
 
     fn memory(&self) -> Option<f64> {
@@ -191,7 +191,7 @@ impl Machine for CpuMachine {
     }
 }
 
-/// Returns the name of the processor.
+/// Returns the name of the CPU.
 fn cpu_name() -> String {
     let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let name = text.lines().find_map(|line| line.strip_prefix("model name")?.split_once(':'));

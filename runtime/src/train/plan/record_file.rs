@@ -8,7 +8,7 @@ use std::sync::PoisonError;
 use crate::layout::AxisId;
 use crate::os::{ClaimedFile, move_aside};
 use crate::train::console::print_line;
-use crate::train::record::{Measurements, recorded_steps, step_record};
+use crate::train::record::{Measurements, step_record, steps_to_record};
 use crate::train::{Error, Result};
 use meshwright_sim::calibrate::StepRecord;
 
@@ -33,7 +33,7 @@ impl RecordFile {
     /// A run of too few steps, a file that is no record, and a folder that cannot be written to.
     pub fn claim(plan: &Plan, path: PathBuf) -> Result<RecordFile> {
         let (first, total) = (plan.first_step(), plan.config.steps);
-        if recorded_steps(first, total).is_none() {
+        if steps_to_record(first, total).is_none() {
             let steps = total.saturating_sub(first);
             return Err(Error::Input(format!(
                 "{FLAG}: the third step of a run is the first that can be recorded, but this one has {steps}; use \

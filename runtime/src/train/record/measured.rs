@@ -23,7 +23,7 @@ const MOST_RECORDED: u64 = 5;
 pub type Measurements = Mutex<Vec<RankMeasurement>>;
 
 /// The steps of a run that are recorded, numbered from 1: half of the steady ones, at its end.
-pub fn recorded_steps(first: u64, total: u64) -> Option<std::ops::RangeInclusive<u64>> {
+pub fn steps_to_record(first: u64, total: u64) -> Option<std::ops::RangeInclusive<u64>> {
     let steady = total.saturating_sub(first + WARM_UP);
     (steady > 0).then(|| total + 1 - (steady / 2).clamp(1, MOST_RECORDED)..=total)
 }
@@ -31,7 +31,7 @@ pub fn recorded_steps(first: u64, total: u64) -> Option<std::ops::RangeInclusive
 /// The measurement of a rank.
 #[derive(Default)]
 pub struct RankMeasurement {
-    /// Recorded steps: their seconds, those outside of kernels and communication, and the times of operations.
+    /// Seconds of the steps, those outside of kernels and communication, and the times of operations.
     seconds: Vec<f64>,
     host_seconds: Vec<f64>,
     kernels: Vec<TimesOf<Kernel>>,
@@ -40,7 +40,7 @@ pub struct RankMeasurement {
     unrecorded: Vec<f64>,
 }
 
-/// Measures the recorded steps of a rank.
+/// Measures the last steps of a rank.
 pub struct MeasuredSteps<'a> {
     timer: Arc<StepTimer>,
     plan: &'a Plan,
@@ -55,7 +55,7 @@ impl<'a> MeasuredSteps<'a> {
     }
 
     fn is_recorded(&self, step: u64) -> bool {
-        let steps = recorded_steps(self.plan.first_step(), self.plan.config.steps);
+        let steps = steps_to_record(self.plan.first_step(), self.plan.config.steps);
         steps.is_some_and(|steps| steps.contains(&step))
     }
 }
@@ -139,7 +139,7 @@ pub fn step_record(plan: &Plan, measured: &[RankMeasurement]) -> Option<StepReco
         step_seconds: median(steady.clone()),
         recorded_seconds: median(first.seconds.clone()),
         host_seconds: median(host_seconds),
-        recorded_steps: first.seconds.len(),
+        measured_steps: first.seconds.len(),
         kernels,
         calls,
     })

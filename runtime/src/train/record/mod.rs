@@ -5,7 +5,7 @@ mod recorder;
 mod run;
 mod timer;
 
-pub use measured::{MeasuredSteps, Measurements, recorded_steps, step_record};
+pub use measured::{MeasuredSteps, Measurements, step_record, steps_to_record};
 pub use recorder::StepRecorder;
 pub use run::record_run;
 pub use timer::StepTimer;

@@ -13,8 +13,8 @@ use meshwright_comm::__internal::CallTransfer;
 /// Times of equal operations: their number, and the sum of their durations in seconds.
 pub type TimesOf<K> = HashMap<K, (u64, f64)>;
 
-/// Measures the kernels and calls of one rank in selected steps: on the CPU by the clock of the host, on a device by its
-/// events.
+/// Measures the kernels and calls of one rank in selected steps: on the CPU by the clock of the host, on a device by
+/// its events.
 #[derive(Default)]
 pub struct StepTimer {
     device: Option<Arc<dyn Device>>,

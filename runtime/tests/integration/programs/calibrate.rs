@@ -44,7 +44,7 @@ fn write_record(path: &Path, device: &str, shapes: u32) {
         step_seconds: 0.1,
         recorded_seconds: 0.1,
         host_seconds: 0.0,
-        recorded_steps: 1,
+        measured_steps: 1,
         kernels: kernels.collect(),
         calls: Vec::new(),
     };
