@@ -17,6 +17,7 @@ mod pages;
 mod pipelines;
 mod plan;
 mod preflight;
+mod record;
 mod refusals;
 mod reports;
 mod requeue;

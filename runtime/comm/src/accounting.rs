@@ -11,6 +11,7 @@ use meshwright_mesh::AxisSet;
 use super::Site;
 use super::call::{Call, CommOp, axes_name};
 use super::exposed_time::ExposedClock;
+use super::observed::CallTransfer;
 use super::stats::{CommStats, Counters};
 use super::timeline::{DeviceSpan, SpanCounter};
 
@@ -118,7 +119,10 @@ impl Accounting {
         } else {
             SpanCounter::Transfer(Arc::clone(&self.counters))
         };
-        span.close_on(lane, span_name(call).into(), "comm", span_args(call), Some(counter));
+        let observer = self.clock.observer.get().cloned();
+        let transfer = observer.map(|observer| (observer, transfer_of(call)));
+        let (name, args) = (span_name(call).into(), span_args(call));
+        span.close_on(lane, (name, "comm", args), Some(counter), transfer);
     }
 
     /// Runs `wait`, which makes the compute stream wait for the call of `site`, inside a span of that stream.
@@ -128,7 +132,7 @@ impl Accounting {
         if let Some(span) = span {
             let name = ("wait:", site.shared_field()).into();
             let counter = Some(SpanCounter::Exposed(Arc::clone(&self.counters)));
-            span.close_on("device compute".to_owned(), name, "wait", Vec::new(), counter);
+            span.close_on("device compute".to_owned(), (name, "wait", Vec::new()), counter, None);
         }
         result
     }
@@ -171,6 +175,9 @@ impl Accounting {
             let exposed = self.clock.read(end).saturating_sub(start.exposed);
             self.counters.overlapped.add_time(transfer.saturating_sub(exposed));
         }
+        if let Some(observer) = self.clock.observer.get() {
+            observer.call_transferred(&transfer_of(call), transfer);
+        }
     }
 
     /// Returns the counts so far.
@@ -185,6 +192,14 @@ impl Accounting {
 
 fn span_name(call: &Call) -> (&'static str, &Arc<str>) {
     (call.op.name(), call.site.shared_field())
+}
+
+fn transfer_of(call: &Call) -> CallTransfer {
+    let bytes = match call.op {
+        CommOp::Recv { count, .. } => count * call.dtype.map_or(0, |dtype| dtype.bytes()),
+        _ => call.bytes,
+    };
+    CallTransfer { op: call.op.name(), axes: call.axes, bytes }
 }
 
 fn span_args(call: &Call) -> Vec<(&'static str, Arg)> {

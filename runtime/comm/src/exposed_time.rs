@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::trace::Lane;
 
+use super::observed::CallObserver;
 use super::timeline::Timeline;
 
 /// A clock that runs while a rank's main thread is in communication of any group. Other threads read it.
@@ -19,6 +20,8 @@ pub(super) struct ExposedClock {
     pub lane: Lane,
     /// The device streams in the trace; set if tracing is on and the rank has a device.
     pub timeline: OnceLock<Arc<Timeline>>,
+    /// The observer of the calls of the rank; set if it has one.
+    pub observer: OnceLock<Arc<dyn CallObserver>>,
 }
 
 impl ExposedClock {
@@ -29,6 +32,7 @@ impl ExposedClock {
             state: AtomicU64::new(0),
             lane,
             timeline: OnceLock::new(),
+            observer: OnceLock::new(),
         }
     }
 

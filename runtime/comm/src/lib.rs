@@ -78,6 +78,6 @@ pub use timeline::Timeline;
 #[doc(hidden)]
 pub mod __internal {
     pub use crate::call::axes_name;
-    pub use crate::observed::CallObserver;
+    pub use crate::observed::{CallObserver, CallTransfer};
     pub use crate::timeline::DeviceSpan;
 }

@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use meshwright_backend::CachingAllocator;
+use meshwright_mesh::AxisSet;
 
 use super::{Call, CommError, Completion, Engine, GroupMember, Operands, ProcessGroup, RankExit};
 
@@ -19,6 +21,21 @@ pub trait CallObserver: Send + Sync {
 
     /// Observes that a blocking call has returned. Kernels since it was issued are those of the engine.
     fn call_returned(&self) {}
+
+    /// Observes the duration of a transfer, on any thread: from the arrival of the last member until this member is
+    /// done.
+    fn call_transferred(&self, _transfer: &CallTransfer, _duration: Duration) {}
+}
+
+/// The transfer of a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct CallTransfer {
+    /// Name of the operation, such as `all_reduce`.
+    pub op: &'static str,
+    /// Axes of the process group.
+    pub axes: AxisSet,
+    /// Payload bytes that this rank has sent, or received by a receive.
+    pub bytes: usize,
 }
 
 /// Passes each call to an observer, and then to another engine.

@@ -85,6 +85,8 @@ impl RankComms {
     /// Passes all calls of this rank to `observer` first.
     #[doc(hidden)]
     pub fn observed_by(self, observer: Arc<dyn CallObserver>) -> RankComms {
+        // A rank is observed once.
+        let _ = self.process_ranks.clock(self.rank).observer.set(Arc::clone(&observer));
         let engine = ObservedEngine::new(Arc::clone(&self.engine), observer);
         self.over(Arc::new(engine))
     }

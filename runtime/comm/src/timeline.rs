@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use crate::trace::{Arg, Lane, Name, Tracer};
 use meshwright_backend::{Device, DeviceEvent, StreamKind};
 
+use super::observed::{CallObserver, CallTransfer};
 use super::stats::Counters;
 
 /// Trace lanes for the streams of one rank, and the spans that are not drawn yet.
@@ -54,7 +55,11 @@ struct ClosedSpan {
     category: &'static str,
     args: Vec<(&'static str, Arg)>,
     counter: Option<SpanCounter>,
+    transfer: Option<ObservedTransfer>,
 }
+
+/// The transfer that a span measures, and its observer.
+pub(super) type ObservedTransfer = (Arc<dyn CallObserver>, CallTransfer);
 
 /// The counters that the duration of a span is added to.
 pub(super) enum SpanCounter {
@@ -128,6 +133,9 @@ impl Timeline {
             if let Some(counter) = &span.counter {
                 counter.add_time(to.saturating_duration_since(from));
             }
+            if let Some((observer, transfer)) = &span.transfer {
+                observer.call_transferred(transfer, to.saturating_duration_since(from));
+            }
             let lane = lanes.entry(span.lane).or_insert_with_key(|name| DeviceLane {
                 lane: self.tracer.rank_lane(self.rank, name),
                 clock_sync: Arc::clone(&span.clock_sync),
@@ -162,21 +170,21 @@ impl DeviceSpan {
             StreamKind::Transfer => "device transfer",
             _ => "device compute",
         };
-        self.close_on(lane.into(), name.into(), category, args, None);
+        self.close_on(lane.into(), (name.into(), category, args), None, None);
     }
 
     /// Closes the span of a call, which is drawn on a lane of its group.
     pub(super) fn close_on(
         self,
         lane: String,
-        name: Name,
-        category: &'static str,
-        args: Vec<(&'static str, Arg)>,
+        (name, category, args): (Name, &'static str, Vec<(&'static str, Arg)>),
         counter: Option<SpanCounter>,
+        transfer: Option<ObservedTransfer>,
     ) {
         let DeviceSpan { timeline, stream, from, clock_sync } = self;
         let to = timeline.device.record_timed_event(stream);
-        let span = ClosedSpan { clock_sync, from, to, lane, name, category, args, counter };
+        let span =
+            ClosedSpan { clock_sync, from, to, lane, name, category, args, counter, transfer };
         timeline.lock_state().pending.push_back(span);
     }
 

@@ -28,6 +28,7 @@
 //! # Ok::<_, Box<dyn std::error::Error>>(())
 //! ```
 
+pub mod calibrate;
 pub mod cluster;
 mod error;
 mod options;

@@ -9,7 +9,10 @@ use crate::error::SimError;
 use crate::options::SimOptions;
 use crate::record::StepLog;
 use crate::replay::{PositionTime, SimSpan, replay};
-use crate::time::Times;
+use crate::time::{SoftwareFactors, Times};
+
+/// Replays in which the fraction of time settles in which the ranks that share a machine compute.
+const SHARING_ROUNDS: usize = 3;
 
 /// A simulated step of training in its steady state.
 #[derive(Debug, Clone)]
@@ -26,7 +29,8 @@ pub struct SimulatedStep {
 /// cluster in their order, whole nodes first.
 ///
 /// The step is replayed twice, and the second time is the result: its first operations wait for the end of the step
-/// before.
+/// before. If the ranks share one machine and are more than its cores, those that wait leave their cores to the others:
+/// all kernels take the mean of their times over the numbers of ranks that compute.
 ///
 /// # Errors
 /// - The mesh has another number of positions than there are logs, or more ranks than the cluster has GPUs.
@@ -44,8 +48,17 @@ pub fn simulate(
         return Err(SimError::Positions { logs: logs.len(), mesh: *mesh, positions });
     }
     let mut times = Times::new(cluster, mesh)?;
-    let replayed = replay(logs, &mut times, options)?;
-    let jitter = options.software.jitter(times.nodes());
+    let gpu = &cluster.gpu;
+    let software = if gpu.is_shared() { SoftwareFactors::SHARED } else { options.software };
+    let options = &SimOptions { software, ..options.clone() };
+    let mut replayed = replay(logs, &mut times, options)?;
+    if gpu.is_shared() && mesh.world_size() > gpu.units {
+        for _ in 0..SHARING_ROUNDS {
+            times.set_busy_fraction(replayed.busy_fraction());
+            replayed = replay(logs, &mut times, options)?;
+        }
+    }
+    let jitter = software.jitter(times.nodes());
     let mut step = SimulatedStep {
         seconds: replayed.seconds * jitter,
         positions: replayed.positions,

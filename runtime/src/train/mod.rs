@@ -31,7 +31,7 @@ pub use config::{OptimizerEntry, OptimizerFlags, Optimizers};
 pub use error::{Error, Result};
 #[cfg(feature = "cuda")]
 pub use machine::Gpus;
-pub use machine::Machine;
+pub use machine::{Machine, MachineDevice};
 pub use meshwright_store::family::{Family, LanguageModel, Outline};
 pub use own_loop::{LoadedState, LoopCheckpoints, StepNumbers, StepReports};
 pub use report::{

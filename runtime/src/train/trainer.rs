@@ -6,7 +6,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use crate::checkpoint::Checkpoint;
-use crate::comm::{LaunchOptions, launch_rank, launch_with};
+use crate::comm::{LaunchOptions, RankComms, launch_rank, launch_with};
 use crate::data::RowSource;
 use crate::os::exit_code::exit_on_panic;
 use crate::os::{ignore_file_size_signal, watch_stop_signals};
@@ -25,6 +25,7 @@ use super::plan::{
     with_vocab_of_data,
 };
 use super::planner::choose_planned;
+use super::record::{MeasuredSteps, Measurements, StepTimer};
 use super::report::{Prediction, cluster_of, output_lines};
 use super::run::{ObserverFactory, RankLoop, RunEnd, Shared, begin_steps, start_clock};
 use super::{Error, LanguageModel, Optimizers, Result, StepObserver, Summary};
@@ -371,11 +372,29 @@ impl<M: LanguageModel> Trainer<M> {
 
     fn train_on_mesh(&self) -> Result<Summary> {
         let Trainer { plan, shared, outputs, observers, .. } = self;
-        let PreparedOutputs { trace, checkpoints, .. } = outputs;
-        let tracer = trace.as_ref().map(|_| Tracer::new());
+        let PreparedOutputs { trace, checkpoints, record, .. } = outputs;
+        // The events of a device measure its calls.
+        let is_traced =
+            trace.is_some() || plan.config.record.is_some() && plan.machine.device().is_gpu;
+        let tracer = is_traced.then(Tracer::new);
         let options = LaunchOptions { tracer: tracer.clone(), ..LaunchOptions::default() };
         let mesh = &plan.config.mesh;
-        let body = |comms| RankLoop::<M>::new(plan, shared, comms)?.run_steps(observers);
+        let measurements = Measurements::default();
+        let body = |comms: RankComms| {
+            if !plan.is_recorded(comms.rank()) {
+                return RankLoop::<M>::new(plan, shared, comms)?.run_steps(observers, None);
+            }
+            let mut timer = None;
+            let create = |comms, backend, settings| {
+                let (rank, created) = StepTimer::observe(comms, backend, settings);
+                timer = Some(created);
+                rank
+            };
+            let mut run = RankLoop::<M>::on_rank(plan, shared, comms, create)?;
+            run.timer.clone_from(&timer);
+            let measured = timer.map(|timer| MeasuredSteps::new(timer, plan, &measurements));
+            run.run_steps(observers, measured)
+        };
         let outcome = match plan.machine.own_rank() {
             Some(rank) => launch_rank(&options, mesh, rank, Error::exit_code, body),
             // All ranks return the same summary, and a mesh has at least one rank.
@@ -389,6 +408,9 @@ impl<M: LanguageModel> Trainer<M> {
         match outcome {
             Ok(RunEnd::Complete(mut summary)) => {
                 traced?;
+                if let Some(file) = record {
+                    file.write_record(plan, measurements)?;
+                }
                 if plan.machine.own_rank().is_none_or(|rank| rank == 0) {
                     summary.prediction = Prediction::of_plan::<M>(plan);
                 }

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use meshwright::models::llama::Llama;
+use meshwright::sim::calibrate::{StepRecord, calibrate};
 use meshwright::train::{Config, Gpus, Summary, Trainer};
 use meshwright_gpu_sim::{drivers, not_checked_on_gpu};
 use meshwright_tests::lanes::{Span, lanes};
@@ -154,6 +155,29 @@ fn a_trace_shows_what_the_device_does() {
         let used = summary.report.communication.iter().find(|used| used.axes == axis);
         let used = used.unwrap_or_else(|| panic!("no {axis}: {:?}", summary.report));
         assert!(used.exposed > Duration::ZERO, "{used:?}");
+    }
+}
+
+/// Kernels and calls are measured by events of the device, and the file calibrates a cluster.
+#[test]
+fn steps_are_recorded() {
+    let folder = tempfile::tempdir().unwrap();
+    for (mesh, name) in [("1", "one.json"), ("fsdp=2,tp=2 --zero 3", "four.json")] {
+        let path = folder.path().join(name);
+        run(&format!("--mesh {mesh} --steps 4 --record {}", path.display()), folder.path());
+        let record = StepRecord::read(&path).unwrap();
+        assert_eq!((record.device.kind.as_str(), record.measured_steps), ("cuda", 1));
+        let device = &record.device;
+        assert!(!device.name.is_empty() && device.units > 0 && device.memory > 0, "{device:?}");
+        let has =
+            |op: &str| record.kernels.iter().any(|kernel| kernel.op == op && kernel.count > 0);
+        assert!(has("gemm") && has("attention_backward") && has("adamw"), "{record:?}");
+        let sum: f64 = record.kernels.iter().map(|own| own.seconds * own.count as f64).sum();
+        assert!(sum > 0.0 && sum < 10.0 * record.recorded_seconds, "{sum}");
+        let calls = record.calls.iter().filter(|call| call.group == 2 && call.seconds > 0.0);
+        assert_eq!(calls.count() > 3, name == "four.json", "{:?}", record.calls);
+        let cluster = calibrate(&[(path, record)], "mine").unwrap().cluster;
+        assert!(!cluster.gpu.is_shared() && cluster.uncertainty(false) == 0.08);
     }
 }
 

@@ -12,7 +12,8 @@ impl AttentionOps for ObservedBackend {
         let read = bytes_of(&[&args.q, &args.k, &args.v]);
         let bytes = [read, bytes_of(&[&args.out, &args.lse])];
         let flops = shape.flops([1, 1]);
-        self.report(kernel(KernelOp::AttentionKernel, shape, args.q.dtype(), flops, bytes));
+        let _launch =
+            self.report(kernel(KernelOp::AttentionKernel, shape, args.q.dtype(), flops, bytes));
         self.backend.attention(shape, args);
     }
 
@@ -22,7 +23,8 @@ impl AttentionOps for ObservedBackend {
         let operands = bytes_of(&[&args.q, &args.k, &args.v, &args.out, &args.lse, &args.dout]);
         let bytes = [operands + accumulated, gradients];
         let flops = shape.flops([3, 2]);
-        self.report(kernel(KernelOp::AttentionBackward, shape, args.q.dtype(), flops, bytes));
+        let _launch =
+            self.report(kernel(KernelOp::AttentionBackward, shape, args.q.dtype(), flops, bytes));
         self.backend.attention_backward(shape, args);
     }
 
@@ -31,7 +33,7 @@ impl AttentionOps for ObservedBackend {
         let bytes = [bytes_of(&[&args.out, &args.lse]) + sums, sums];
         let elements = args.sum.len();
         let dtype = args.out.dtype();
-        self.report_pass(KernelOp::MergeAttention, [elements, 0], dtype, bytes);
+        let _launch = self.report_pass(KernelOp::MergeAttention, [elements, 0], dtype, bytes);
         self.backend.merge_attention(shape, args);
     }
 

@@ -7,6 +7,7 @@ use crate::{Backend, CudaKernel, DType, Device, KernelArg, LaunchGrid};
 
 use super::bytes::dim;
 use super::device::ObservedDevice;
+use super::kernel::Launch;
 use super::{Kernel, KernelObserver, KernelOp};
 
 /// A backend that reports each kernel to an observer, and passes it on to another backend.
@@ -28,10 +29,23 @@ impl ObservedBackend {
         ObservedBackend { backend, observer, device, flops: AtomicU64::new(0) }
     }
 
-    /// Reports a kernel.
-    pub(super) fn report(&self, kernel: Kernel) {
+    /// Begins a launch, whose kernel may be noted later.
+    pub(super) fn begin_launch(&self) -> Launch<'_> {
+        Launch::begin(&*self.observer)
+    }
+
+    /// Notes the kernel of a launch.
+    pub(super) fn note(&self, kernel: &Kernel) {
         self.flops.fetch_add(kernel.flops, Ordering::Relaxed);
-        self.observer.kernel_launched(&kernel);
+        self.observer.kernel_launched(kernel);
+    }
+
+    /// Reports a kernel, whose launch ends when the guard is dropped.
+    #[must_use]
+    pub(super) fn report(&self, kernel: Kernel) -> Launch<'_> {
+        let launch = self.begin_launch();
+        self.note(&kernel);
+        launch
     }
 
     /// Reports a kernel without floating-point operations of matmuls, by its dims, and the bytes that it reads and
@@ -42,9 +56,9 @@ impl ObservedBackend {
         dims: [usize; 2],
         dtype: DType,
         [read, written]: [u64; 2],
-    ) {
+    ) -> Launch<'_> {
         let [rows, cols] = dims.map(dim);
-        self.report(Kernel { op, dims: [rows, cols, 0, 0], dtype, flops: 0, read, written });
+        self.report(Kernel { op, dims: [rows, cols, 0, 0], dtype, flops: 0, read, written })
     }
 }
 
@@ -76,7 +90,8 @@ impl Backend for ObservedBackend {
                 _ => {}
             }
         }
-        self.report_pass(KernelOp::CudaKernel, [elements, 0], DType::F32, [read, written]);
+        let _launch =
+            self.report_pass(KernelOp::CudaKernel, [elements, 0], DType::F32, [read, written]);
         // SAFETY: as the caller promises.
         unsafe { self.backend.launch_cuda_kernel(kernel, grid, args) }
     }

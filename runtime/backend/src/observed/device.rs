@@ -9,6 +9,7 @@ use crate::{
 };
 
 use super::bytes::dim;
+use super::kernel::Launch;
 use super::{Kernel, KernelObserver, KernelOp};
 
 /// A device that reports the work of its compute and transfer streams to an observer. Work of communication streams
@@ -24,16 +25,22 @@ impl ObservedDevice {
         ObservedDevice { device, observer }
     }
 
-    fn report(&self, op: KernelOp, dtype: DType, [read, written]: [usize; 2]) {
+    fn report(&self, op: KernelOp, dtype: DType, [read, written]: [usize; 2]) -> Launch<'_> {
         let dims = [dim(read.max(written) / dtype.bytes()), 0, 0, 0];
         let [read, written] = [read, written].map(|bytes| bytes as u64);
+        let launch = Launch::begin(&*self.observer);
         self.observer.kernel_launched(&Kernel { op, dims, dtype, flops: 0, read, written });
+        launch
     }
 
-    fn report_on(&self, stream: StreamKind, op: KernelOp, dtype: DType, bytes: [usize; 2]) {
-        if stream == StreamKind::Compute {
-            self.report(op, dtype, bytes);
-        }
+    fn report_on(
+        &self,
+        stream: StreamKind,
+        op: KernelOp,
+        dtype: DType,
+        bytes: [usize; 2],
+    ) -> Option<Launch<'_>> {
+        (stream == StreamKind::Compute).then(|| self.report(op, dtype, bytes))
     }
 }
 
@@ -69,7 +76,7 @@ impl Device for ObservedDevice {
     fn reads_as_zeros(&self, address: *const u8, bytes: usize) -> bool {
         let is_left_out = self.device.reads_as_zeros(address, bytes);
         if is_left_out && !self.stands_for_host() {
-            self.report(KernelOp::Download, DType::F32, [bytes, 0]);
+            drop(self.report(KernelOp::Download, DType::F32, [bytes, 0]));
         }
         is_left_out
     }
@@ -88,37 +95,37 @@ impl Device for ObservedDevice {
     }
 
     unsafe fn copy_out(&self, dst: *mut u8, src: *const u8, bytes: usize) {
-        self.report(KernelOp::CopyOut, DType::F32, [bytes, 0]);
+        let _launch = self.report(KernelOp::CopyOut, DType::F32, [bytes, 0]);
         // SAFETY: as the caller promises.
         unsafe { self.device.copy_out(dst, src, bytes) }
     }
 
     unsafe fn copy_in(&self, dst: *mut u8, src: *const u8, bytes: usize) {
-        self.report(KernelOp::CopyIn, DType::F32, [0, bytes]);
+        let _launch = self.report(KernelOp::CopyIn, DType::F32, [0, bytes]);
         // SAFETY: as the caller promises.
         unsafe { self.device.copy_in(dst, src, bytes) }
     }
 
     unsafe fn upload(&self, dst: *mut u8, src: &[u8]) {
-        self.report(KernelOp::Upload, DType::F32, [0, src.len()]);
+        let _launch = self.report(KernelOp::Upload, DType::F32, [0, src.len()]);
         // SAFETY: as the caller promises.
         unsafe { self.device.upload(dst, src) }
     }
 
     unsafe fn download(&self, src: *const u8, dst: &mut [u8]) {
-        self.report(KernelOp::Download, DType::F32, [dst.len(), 0]);
+        let _launch = self.report(KernelOp::Download, DType::F32, [dst.len(), 0]);
         // SAFETY: as the caller promises.
         unsafe { self.device.download(src, dst) }
     }
 
     unsafe fn zero(&self, stream_kind: StreamKind, dst: *mut u8, bytes: usize) {
-        self.report_on(stream_kind, KernelOp::Zero, DType::F32, [0, bytes]);
+        let _launch = self.report_on(stream_kind, KernelOp::Zero, DType::F32, [0, bytes]);
         // SAFETY: as the caller promises.
         unsafe { self.device.zero(stream_kind, dst, bytes) }
     }
 
     unsafe fn copy(&self, stream_kind: StreamKind, dst: *mut u8, src: *const u8, bytes: usize) {
-        self.report_on(stream_kind, KernelOp::Copy, DType::F32, [bytes; 2]);
+        let _launch = self.report_on(stream_kind, KernelOp::Copy, DType::F32, [bytes; 2]);
         // SAFETY: as the caller promises.
         unsafe { self.device.copy(stream_kind, dst, src, bytes) }
     }
@@ -133,7 +140,12 @@ impl Device for ObservedDevice {
         len: usize,
     ) {
         let bytes = len * dtype.bytes();
-        self.report_on(stream_kind, KernelOp::CombineKernel, dtype, [srcs.len() * bytes, bytes]);
+        let _launch = self.report_on(
+            stream_kind,
+            KernelOp::CombineKernel,
+            dtype,
+            [srcs.len() * bytes, bytes],
+        );
         // SAFETY: as the caller promises.
         unsafe { self.device.combine(stream_kind, op, dtype, dst, srcs, len) }
     }
@@ -145,7 +157,12 @@ impl Device for ObservedDevice {
         whole: *mut u8,
         parts: &[RowPart],
     ) {
-        self.report_on(stream_kind, KernelOp::Copy, DType::F32, [bytes_of_rows(rows, parts); 2]);
+        let _launch = self.report_on(
+            stream_kind,
+            KernelOp::Copy,
+            DType::F32,
+            [bytes_of_rows(rows, parts); 2],
+        );
         // SAFETY: as the caller promises.
         unsafe { self.device.join_rows(stream_kind, rows, whole, parts) }
     }
@@ -157,7 +174,12 @@ impl Device for ObservedDevice {
         whole: *const u8,
         parts: &[RowPart],
     ) {
-        self.report_on(stream_kind, KernelOp::Copy, DType::F32, [bytes_of_rows(rows, parts); 2]);
+        let _launch = self.report_on(
+            stream_kind,
+            KernelOp::Copy,
+            DType::F32,
+            [bytes_of_rows(rows, parts); 2],
+        );
         // SAFETY: as the caller promises.
         unsafe { self.device.split_rows(stream_kind, rows, whole, parts) }
     }
@@ -172,7 +194,12 @@ impl Device for ObservedDevice {
         runs: &Runs,
     ) {
         let bytes = runs.count * runs.len * dtype.bytes();
-        self.report_on(stream_kind, KernelOp::CombineKernel, dtype, [srcs.len() * bytes, bytes]);
+        let _launch = self.report_on(
+            stream_kind,
+            KernelOp::CombineKernel,
+            dtype,
+            [srcs.len() * bytes, bytes],
+        );
         // SAFETY: as the caller promises.
         unsafe { self.device.combine_runs(stream_kind, op, dtype, dst, srcs, runs) }
     }

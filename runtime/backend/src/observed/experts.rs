@@ -14,14 +14,15 @@ impl RoutingOps for ObservedBackend {
     fn top_k(&self, args: TopKArgs) {
         let bytes = [args.scores.moved(), bytes_of(&[&args.values, &args.choices])];
         let dims = [args.scores.len().checked_div(args.experts).unwrap_or(0), args.experts];
-        self.report_pass(KernelOp::TopK, dims, args.scores.dtype(), bytes);
+        let _launch = self.report_pass(KernelOp::TopK, dims, args.scores.dtype(), bytes);
         self.backend.top_k(args);
     }
 
     fn group_by_expert(&self, args: GroupByExpertArgs) {
         let written = bytes_of(&[&args.counts, &args.order, &args.positions]);
         let (dims, dtype) = ([args.choices.len(), args.counts.len()], args.choices.dtype());
-        self.report_pass(KernelOp::GroupByExpert, dims, dtype, [args.choices.moved(), written]);
+        let _launch =
+            self.report_pass(KernelOp::GroupByExpert, dims, dtype, [args.choices.moved(), written]);
         self.backend.group_by_expert(args);
     }
 
@@ -29,14 +30,24 @@ impl RoutingOps for ObservedBackend {
         // Rows are read for each choice.
         let read = bytes_of(&[&args.order, &args.weights, &args.out]);
         let dims = [args.order.len(), args.out.len().checked_div(args.order.len()).unwrap_or(0)];
-        self.report_pass(KernelOp::DispatchTokens, dims, args.x.dtype(), [read, args.out.moved()]);
+        let _launch = self.report_pass(
+            KernelOp::DispatchTokens,
+            dims,
+            args.x.dtype(),
+            [read, args.out.moved()],
+        );
         self.backend.dispatch_tokens(shape, args);
     }
 
     fn combine_tokens(&self, shape: RoutingShape, args: CombineTokensArgs) {
         let read = bytes_of(&[&args.x, &args.positions, &args.weights]);
         let dims = [shape.choices(), args.out.len().checked_div(shape.tokens).unwrap_or(0)];
-        self.report_pass(KernelOp::CombineTokens, dims, args.x.dtype(), [read, args.out.moved()]);
+        let _launch = self.report_pass(
+            KernelOp::CombineTokens,
+            dims,
+            args.x.dtype(),
+            [read, args.out.moved()],
+        );
         self.backend.combine_tokens(shape, args);
     }
 
@@ -44,7 +55,7 @@ impl RoutingOps for ObservedBackend {
         let read = bytes_of(&[&args.x, &args.positions, &args.dy]);
         let dims = [shape.choices(), args.dy.len().checked_div(shape.tokens).unwrap_or(0)];
         let bytes = [read, args.dweights.moved()];
-        self.report_pass(KernelOp::CombineWeightGrad, dims, args.x.dtype(), bytes);
+        let _launch = self.report_pass(KernelOp::CombineWeightGrad, dims, args.x.dtype(), bytes);
         self.backend.combine_weight_grad(shape, args);
     }
 
@@ -52,7 +63,7 @@ impl RoutingOps for ObservedBackend {
         let read = bytes_of(&[&args.logits, &args.choices]);
         let dims = [args.logits.len().checked_div(args.experts).unwrap_or(0), args.experts];
         let bytes = [read, args.weights.moved()];
-        self.report_pass(KernelOp::RouterWeights, dims, args.logits.dtype(), bytes);
+        let _launch = self.report_pass(KernelOp::RouterWeights, dims, args.logits.dtype(), bytes);
         self.backend.router_weights(options, args);
     }
 
@@ -60,7 +71,8 @@ impl RoutingOps for ObservedBackend {
         let read = bytes_of(&[&args.logits, &args.choices, &args.dweights]);
         let dims = [args.logits.len().checked_div(args.experts).unwrap_or(0), args.experts];
         let bytes = [read, args.dlogits.moved()];
-        self.report_pass(KernelOp::RouterWeightsBackward, dims, args.logits.dtype(), bytes);
+        let _launch =
+            self.report_pass(KernelOp::RouterWeightsBackward, dims, args.logits.dtype(), bytes);
         self.backend.router_weights_backward(options, args);
     }
 
@@ -68,7 +80,8 @@ impl RoutingOps for ObservedBackend {
         let read = bytes_of(&[&args.logits, &args.factors]);
         let dims = [args.out.len(), args.experts];
         let bytes = [read, args.out.moved()];
-        self.report_pass(KernelOp::RouterAuxiliaryLoss, dims, args.logits.dtype(), bytes);
+        let _launch =
+            self.report_pass(KernelOp::RouterAuxiliaryLoss, dims, args.logits.dtype(), bytes);
         self.backend.router_auxiliary_loss(score, args);
     }
 
@@ -80,7 +93,12 @@ impl RoutingOps for ObservedBackend {
         let read = bytes_of(&[&args.logits, &args.factors, &args.dout]);
         let dims = [args.dout.len(), args.experts];
         let bytes = [read, args.dlogits.moved()];
-        self.report_pass(KernelOp::RouterAuxiliaryLossBackward, dims, args.logits.dtype(), bytes);
+        let _launch = self.report_pass(
+            KernelOp::RouterAuxiliaryLossBackward,
+            dims,
+            args.logits.dtype(),
+            bytes,
+        );
         self.backend.router_auxiliary_loss_backward(score, args);
     }
 }

@@ -24,8 +24,31 @@ pub struct Kernel {
 
 /// An observer of the kernels of a rank, on the thread of the rank.
 pub trait KernelObserver: Send + Sync {
-    /// Observes a kernel before its launch.
+    /// Observes a kernel of the present launch, before it or after it.
     fn kernel_launched(&self, kernel: &Kernel);
+
+    /// Observes that a launch begins, whose kernels follow.
+    fn launch_begins(&self) {}
+
+    /// Observes that all kernels of the launch are submitted; on the CPU, they are complete. A launch of several
+    /// kernels ends once for each of them.
+    fn launch_ends(&self) {}
+}
+
+/// A launch, which ends when it is dropped.
+pub(super) struct Launch<'a>(&'a dyn KernelObserver);
+
+impl<'a> Launch<'a> {
+    pub fn begin(observer: &'a dyn KernelObserver) -> Launch<'a> {
+        observer.launch_begins();
+        Launch(observer)
+    }
+}
+
+impl Drop for Launch<'_> {
+    fn drop(&mut self) {
+        self.0.launch_ends();
+    }
 }
 
 macro_rules! kernel_ops {

@@ -11,7 +11,7 @@ use super::{KernelOp, ObservedBackend};
 impl LossOps for ObservedBackend {
     fn row_max(&self, cols: usize, x: View, max: ViewMut) {
         let bytes = [x.moved(), max.moved()];
-        self.report_pass(KernelOp::RowMax, [max.len(), cols], x.dtype(), bytes);
+        let _launch = self.report_pass(KernelOp::RowMax, [max.len(), cols], x.dtype(), bytes);
         self.backend.row_max(cols, x, max);
     }
 
@@ -19,7 +19,7 @@ impl LossOps for ObservedBackend {
         let read = bytes_of(&[&args.logits, &args.max, &args.targets]);
         let bytes = [read, bytes_of(&[&args.sum_exp, &args.target_logit])];
         let dims = [args.targets.len(), args.cols];
-        self.report_pass(KernelOp::ExpSum, dims, args.logits.dtype(), bytes);
+        let _launch = self.report_pass(KernelOp::ExpSum, dims, args.logits.dtype(), bytes);
         self.backend.exp_sum(args);
     }
 
@@ -27,14 +27,15 @@ impl LossOps for ObservedBackend {
         let read = bytes_of(&[&args.logits, &args.targets]);
         let bytes = [read, bytes_of(&[&args.max, &args.sum_exp, &args.target_logit])];
         let dims = [args.targets.len(), args.cols];
-        self.report_pass(KernelOp::MaxExpSum, dims, args.logits.dtype(), bytes);
+        let _launch = self.report_pass(KernelOp::MaxExpSum, dims, args.logits.dtype(), bytes);
         self.backend.max_exp_sum(args);
     }
 
     fn cross_entropy_loss(&self, args: CrossEntropyLossArgs) {
         let read = bytes_of(&[&args.max, &args.sum_exp, &args.target_logit, &args.targets]);
         let (dims, dtype) = ([args.targets.len(), 0], args.max.dtype());
-        self.report_pass(KernelOp::CrossEntropyLoss, dims, dtype, [read, args.sum.moved()]);
+        let _launch =
+            self.report_pass(KernelOp::CrossEntropyLoss, dims, dtype, [read, args.sum.moved()]);
         self.backend.cross_entropy_loss(args);
     }
 
@@ -42,7 +43,8 @@ impl LossOps for ObservedBackend {
         let read = bytes_of(&[&args.logits, &args.max, &args.sum_exp, &args.targets]);
         let bytes = [read + args.row_scale.moved(), args.logits.moved()];
         let dims = [args.targets.len(), args.cols];
-        self.report_pass(KernelOp::CrossEntropyGrad, dims, args.logits.dtype(), bytes);
+        let _launch =
+            self.report_pass(KernelOp::CrossEntropyGrad, dims, args.logits.dtype(), bytes);
         self.backend.cross_entropy_grad(args);
     }
 
@@ -52,7 +54,8 @@ impl LossOps for ObservedBackend {
         let statistics = bytes_of(&[&args.max, &args.sum_exp, &args.target_logit]);
         let bytes = [read, args.logits.moved() + statistics];
         let dims = [args.targets.len(), args.cols];
-        self.report_pass(KernelOp::CrossEntropyKernel, dims, args.logits.dtype(), bytes);
+        let _launch =
+            self.report_pass(KernelOp::CrossEntropyKernel, dims, args.logits.dtype(), bytes);
         self.backend.cross_entropy(args);
     }
 }

@@ -7,12 +7,12 @@ use super::{Kernel, KernelOp, ObservedBackend};
 
 impl MatmulOps for ObservedBackend {
     fn gemm(&self, g: &Gemm, a: View, b: View, c: ViewMut) {
-        self.report(kernel(KernelOp::Gemm, g, (a, b, &c)));
+        let _launch = self.report(kernel(KernelOp::Gemm, g, (a, b, &c)));
         self.backend.gemm(g, a, b, c);
     }
 
     fn grouped_gemm(&self, g: &Gemm, a: View, b: View, c: ViewMut) {
-        self.report(kernel(KernelOp::GroupedGemm, g, (a, b, &c)));
+        let _launch = self.report(kernel(KernelOp::GroupedGemm, g, (a, b, &c)));
         self.backend.grouped_gemm(g, a, b, c);
     }
 
@@ -40,9 +40,10 @@ impl MatmulOps for ObservedBackend {
                 kernel.written += pre_activation.moved();
             }
         }
+        let _launch = self.begin_launch();
         let has_run = self.backend.gemm_with_epilogue(g, a, b, epilogue, c);
         if has_run {
-            self.report(kernel);
+            self.note(&kernel);
         }
         has_run
     }

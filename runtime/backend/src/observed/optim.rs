@@ -10,14 +10,15 @@ impl OptimizerOps for ObservedBackend {
     fn adamw(&self, step: &AdamStep, groups: &[AdamGroup], args: AdamwArgs) {
         let state = bytes_of(&[&args.p, &args.m, &args.v]);
         let bytes = [state + args.g.moved(), state + args.copy.moved()];
-        self.report_pass(KernelOp::Adamw, [args.g.len(), 0], args.g.dtype(), bytes);
+        let _launch = self.report_pass(KernelOp::Adamw, [args.g.len(), 0], args.g.dtype(), bytes);
         self.backend.adamw(step, groups, args);
     }
 
     fn sgd(&self, step: &SgdStep, args: SgdArgs) {
         let state = bytes_of(&[&args.p, &args.momentum]);
         let bytes = [state + args.g.moved(), state + args.copy.moved()];
-        self.report_pass(KernelOp::SgdKernel, [args.g.len(), 0], args.g.dtype(), bytes);
+        let _launch =
+            self.report_pass(KernelOp::SgdKernel, [args.g.len(), 0], args.g.dtype(), bytes);
         self.backend.sgd(step, args);
     }
 
@@ -25,7 +26,8 @@ impl OptimizerOps for ObservedBackend {
         let state = operands.param.moved() + operands.states.moved();
         let gradient = operands.gradient;
         let bytes = [state + gradient.moved(), state + operands.copy.moved()];
-        self.report_pass(KernelOp::ApplyUpdate, [gradient.len(), 0], gradient.dtype(), bytes);
+        let _launch =
+            self.report_pass(KernelOp::ApplyUpdate, [gradient.len(), 0], gradient.dtype(), bytes);
         self.backend.apply_update(expr, operands);
     }
 }

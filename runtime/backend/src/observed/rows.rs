@@ -16,7 +16,8 @@ impl NormOps for ObservedBackend {
         let read = bytes_of(&[&args.x, &args.weight]) + term;
         let written = bytes_of(&[&args.y, &args.inv_rms]) + sum;
         let dims = rows_of(args.x, args.weight.len());
-        self.report_pass(KernelOp::RmsNormKernel, dims, args.x.dtype(), [read, written]);
+        let _launch =
+            self.report_pass(KernelOp::RmsNormKernel, dims, args.x.dtype(), [read, written]);
         self.backend.rms_norm(args);
     }
 
@@ -24,7 +25,7 @@ impl NormOps for ObservedBackend {
         let operands = bytes_of(&[&args.x, &args.weight, &args.inv_rms, &args.dy]);
         let bytes = gradient_bytes(operands, [Some(&args.dx), args.dweight.as_ref(), None]);
         let dims = rows_of(args.x, args.weight.len());
-        self.report_pass(KernelOp::RmsNormBackward, dims, args.x.dtype(), bytes);
+        let _launch = self.report_pass(KernelOp::RmsNormBackward, dims, args.x.dtype(), bytes);
         self.backend.rms_norm_backward(args);
     }
 
@@ -33,7 +34,8 @@ impl NormOps for ObservedBackend {
         let read = bytes_of(&[&args.x, &args.weight, &args.bias]) + term;
         let written = bytes_of(&[&args.y, &args.mean, &args.inv_std]) + sum;
         let dims = rows_of(args.x, args.weight.len());
-        self.report_pass(KernelOp::LayerNormKernel, dims, args.x.dtype(), [read, written]);
+        let _launch =
+            self.report_pass(KernelOp::LayerNormKernel, dims, args.x.dtype(), [read, written]);
         self.backend.layer_norm(args);
     }
 
@@ -42,7 +44,7 @@ impl NormOps for ObservedBackend {
         let gradients = [Some(&args.dx), args.dweight.as_ref(), args.dbias.as_ref()];
         let bytes = gradient_bytes(operands, gradients);
         let dims = rows_of(args.x, args.weight.len());
-        self.report_pass(KernelOp::LayerNormBackward, dims, args.x.dtype(), bytes);
+        let _launch = self.report_pass(KernelOp::LayerNormBackward, dims, args.x.dtype(), bytes);
         self.backend.layer_norm_backward(args);
     }
 }
@@ -51,7 +53,8 @@ impl RopeOps for ObservedBackend {
     fn rope(&self, shape: &RopeShape, args: RopeArgs) {
         let read = bytes_of(&[&args.x, &args.cos, &args.sin]);
         let dims = rows_of(args.x, shape.head_dim);
-        self.report_pass(KernelOp::RopeKernel, dims, args.x.dtype(), [read, args.y.moved()]);
+        let _launch =
+            self.report_pass(KernelOp::RopeKernel, dims, args.x.dtype(), [read, args.y.moved()]);
         self.backend.rope(shape, args);
     }
 }
@@ -60,7 +63,7 @@ impl EmbeddingOps for ObservedBackend {
     fn embedding(&self, tokens: View, table: View, first_row: usize, out: ViewMut) {
         let bytes = [tokens.moved() + out.moved(), out.moved()];
         let dims = [tokens.len(), out.len().checked_div(tokens.len()).unwrap_or(0)];
-        self.report_pass(KernelOp::EmbeddingKernel, dims, out.dtype(), bytes);
+        let _launch = self.report_pass(KernelOp::EmbeddingKernel, dims, out.dtype(), bytes);
         self.backend.embedding(tokens, table, first_row, out);
     }
 
@@ -75,7 +78,7 @@ impl EmbeddingOps for ObservedBackend {
         let rows = (dout.len() * DType::F32.bytes()) as u64;
         let bytes = [tokens.moved() + dout.moved() + rows, rows];
         let dims = [tokens.len(), dout.len().checked_div(tokens.len()).unwrap_or(0)];
-        self.report_pass(KernelOp::EmbeddingBackward, dims, dout.dtype(), bytes);
+        let _launch = self.report_pass(KernelOp::EmbeddingBackward, dims, dout.dtype(), bytes);
         self.backend.embedding_backward(tokens, padding, first_row, dout, dtable);
     }
 }
@@ -83,13 +86,14 @@ impl EmbeddingOps for ObservedBackend {
 impl SoftmaxOps for ObservedBackend {
     fn softmax(&self, cols: usize, x: View, y: ViewMut) {
         let bytes = [x.moved(), y.moved()];
-        self.report_pass(KernelOp::Softmax, rows_of(x, cols), x.dtype(), bytes);
+        let _launch = self.report_pass(KernelOp::Softmax, rows_of(x, cols), x.dtype(), bytes);
         self.backend.softmax(cols, x, y);
     }
 
     fn softmax_backward(&self, cols: usize, y: View, dy: View, dx: ViewMut) {
         let bytes = [y.moved() + dy.moved(), dx.moved()];
-        self.report_pass(KernelOp::SoftmaxBackward, rows_of(y, cols), y.dtype(), bytes);
+        let _launch =
+            self.report_pass(KernelOp::SoftmaxBackward, rows_of(y, cols), y.dtype(), bytes);
         self.backend.softmax_backward(cols, y, dy, dx);
     }
 }

@@ -34,6 +34,21 @@ pub struct Gpu {
     pub passes: PassRates,
     /// Seconds that the host needs to launch a kernel, and a kernel of a CUDA graph.
     pub launch: [Figure; 2],
+    /// Times of kernels by the number of ranks that share the cores and the memory of one machine, for a CPU; empty if
+    /// each rank has a GPU of its own. Numbers of ranks ascend.
+    pub sharing: Vec<SharingFactors>,
+}
+
+/// Times of kernels on a machine that several ranks share, relative to those of [`Gpu::matmul`], [`Gpu::attention`] and
+/// [`Gpu::passes`]. Cores are divided among the ranks.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SharingFactors {
+    /// Ranks that compute at a time.
+    pub ranks: usize,
+    /// Factor on the time of matmuls and attention.
+    pub compute: Figure,
+    /// Factor on the time of all other kernels.
+    pub memory: Figure,
 }
 
 /// Rate of a matmul `[m, n, k]` as a fraction of the peak: `efficiency * w^wave_exponent * k / (k + half_k)`, where `w`
@@ -55,6 +70,8 @@ pub struct MatmulCurve {
 pub struct AttentionCurve {
     /// Largest elements of a head.
     pub head_dim: usize,
+    /// Dtype of the queries.
+    pub dtype: DType,
     /// True for the backward pass.
     pub is_backward: bool,
     /// FLOP/s of visible pairs by number of keys, interpolated in the logarithm of the length.
@@ -86,6 +103,34 @@ impl Gpu {
             dtype,
             known: self.peak.iter().map(|(dtype, _)| dtype.name()).collect::<Vec<_>>().join(", "),
         })
+    }
+
+    /// Returns true for a CPU, whose cores and memory all ranks share.
+    pub fn is_shared(&self) -> bool {
+        !self.sharing.is_empty()
+    }
+
+    /// Returns the bytes of memory of each of `ranks` ranks.
+    pub fn memory_of_rank(&self, ranks: usize) -> f64 {
+        self.memory.value / if self.is_shared() { ranks as f64 } else { 1.0 }
+    }
+
+    /// Returns the factors on the times of matmuls and attention, and of all other kernels, while `ranks` ranks share
+    /// the machine: interpolated in logarithms, and beyond the largest known number in proportion to it.
+    pub fn slowdown(&self, ranks: f64) -> [f64; 2] {
+        let after = self.sharing.partition_point(|known| (known.ranks as f64) < ranks);
+        let factors = |known: &SharingFactors| [known.compute.value, known.memory.value];
+        match (after.checked_sub(1).map(|idx| &self.sharing[idx]), self.sharing.get(after)) {
+            (None, None) => [1.0; 2],
+            (None, Some(first)) => factors(first),
+            (Some(last), None) => factors(last).map(|factor| factor * ranks / last.ranks as f64),
+            (Some(below), Some(above)) => {
+                let log = |to: f64| (to / below.ranks as f64).ln();
+                let weight = log(ranks) / log(above.ranks as f64);
+                let (low, high) = (factors(below), factors(above));
+                [0, 1].map(|idx| low[idx].powf(1.0 - weight) * high[idx].powf(weight))
+            }
+        }
     }
 
     /// Returns the trust in the rates of kernels: that of matmuls, which take most of a step.

@@ -18,7 +18,7 @@ use std::sync::Arc;
 pub use catalog::Catalog;
 pub use error::ClusterError;
 pub use figure::{Figure, Origin, Trust};
-pub use gpu::{AttentionCurve, Gpu, MatmulCurve, PassRates};
+pub use gpu::{AttentionCurve, Gpu, MatmulCurve, PassRates, SharingFactors};
 pub use level::Level;
 pub use request::SizedCluster;
 

@@ -48,6 +48,15 @@ pub struct ReplayedStep {
     pub spans: Vec<SimSpan>,
 }
 
+impl ReplayedStep {
+    /// Returns the mean fraction of the step in which a position does not wait for others.
+    pub fn busy_fraction(&self) -> f64 {
+        let idle = self.positions.iter().map(|position| position.waiting + position.end_idle);
+        1.0 - idle.sum::<f64>()
+            / (self.seconds * self.positions.len() as f64).max(f64::MIN_POSITIVE)
+    }
+}
+
 /// Replays a step that follows another one.
 ///
 /// # Errors

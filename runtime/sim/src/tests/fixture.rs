@@ -51,6 +51,7 @@ pub fn unit_cluster(node: usize) -> Cluster {
         attention_fraction: [one(), one()],
         passes: PassRates { others: one(), of: BTreeMap::new(), start: figure(0.0) },
         launch: [figure(0.0), figure(0.0)],
+        sharing: Vec::new(),
     };
     let levels = vec![level("node", node, 1.0, 0.0), level("cluster", usize::MAX, 1.0, 0.0)];
     cluster(gpu, levels)
@@ -84,6 +85,7 @@ pub fn h100() -> Cluster {
             start: figure(2e-6),
         },
         launch: [figure(2.5e-6), figure(0.3e-6)],
+        sharing: Vec::new(),
     };
     let mut node = level("node", 8, 361e9, 20e-6);
     node.all_reduce_bandwidth = Some(figure(440e9));
@@ -111,7 +113,8 @@ fn cluster(gpu: Gpu, levels: Vec<Level>) -> Cluster {
 }
 
 fn attention(head_dim: usize, is_backward: bool, rates: &[(usize, f64)]) -> AttentionCurve {
-    AttentionCurve { head_dim, is_backward, rates: rates.to_vec(), origin: origin() }
+    let (dtype, rates) = (DType::Bf16, rates.to_vec());
+    AttentionCurve { head_dim, dtype, is_backward, rates, origin: origin() }
 }
 
 /// A log that is written event by event. On a [`unit_cluster`], a kernel of `n` bytes takes `n` seconds.

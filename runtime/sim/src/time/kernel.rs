@@ -1,6 +1,6 @@
 //! Seconds of kernels, by the curves of a GPU.
 
-use meshwright_backend::{DType, Kernel, KernelOp};
+use meshwright_backend::{Kernel, KernelOp};
 
 use crate::cluster::{AttentionCurve, ClusterError, Gpu};
 
@@ -24,6 +24,12 @@ pub fn kernel_seconds(gpu: &Gpu, kernel: &Kernel) -> Result<f64, ClusterError> {
     Ok(computed.max(moved) + gpu.matmul.start.value)
 }
 
+/// Returns the part of [`kernel_seconds`] that does not depend on the work of a kernel.
+pub fn start_seconds(gpu: &Gpu, kernel: &Kernel) -> f64 {
+    let is_compute = kernel.op.is_matmul() || kernel.op.is_attention();
+    if is_compute { gpu.matmul.start.value } else { gpu.passes.start.value }
+}
+
 /// Returns true for copies on the stream of transfers.
 pub fn is_transfer(op: KernelOp) -> bool {
     matches!(op, KernelOp::CopyIn | KernelOp::CopyOut)
@@ -45,9 +51,8 @@ fn matmul_rate(gpu: &Gpu, kernel: &Kernel) -> Result<f64, ClusterError> {
 fn attention_rate(gpu: &Gpu, kernel: &Kernel) -> Result<f64, ClusterError> {
     let [keys, head_dim] = [1, 3].map(|dim| kernel.dims[dim] as usize);
     let is_backward = kernel.op == KernelOp::AttentionBackward;
-    // Curves are measured in bf16.
     let curves = gpu.attention.iter().filter(|curve| {
-        curve.is_backward == is_backward && !curve.rates.is_empty() && kernel.dtype == DType::Bf16
+        curve.is_backward == is_backward && !curve.rates.is_empty() && curve.dtype == kernel.dtype
     });
     // The smallest curve that holds the head, else the largest one.
     let order = |curve: &&AttentionCurve| {

@@ -12,11 +12,13 @@ use std::collections::HashMap;
 use meshwright_backend::Kernel;
 use meshwright_mesh::{AxisSet, MeshShape};
 
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, Gpu};
 use crate::error::SimError;
 use crate::record::{CommCall, CommOpKind};
 
-pub use kernel::is_transfer;
+pub use collective::{collective_seconds, message_seconds};
+pub use group::GroupLevel;
+pub use kernel::{is_transfer, kernel_seconds, start_seconds};
 pub use software::SoftwareFactors;
 
 /// Times of kernels and calls of a mesh on a cluster. Equal ones are computed once.
@@ -24,6 +26,8 @@ pub struct Times<'a> {
     cluster: &'a Cluster,
     mesh: &'a MeshShape,
     kernels: HashMap<Kernel, f64>,
+    /// Factors on the times of matmuls and attention, of other kernels, and of starts, if ranks share a machine.
+    slowdown: [f64; 3],
     collectives: HashMap<(CommOpKind, AxisSet, u64), f64>,
 }
 
@@ -42,8 +46,20 @@ impl<'a> Times<'a> {
                 cluster: cluster.name.clone(),
                 gpus,
             }),
-            _ => Ok(Times { cluster, mesh, kernels: HashMap::new(), collectives: HashMap::new() }),
+            _ => Ok(Times {
+                cluster,
+                mesh,
+                kernels: HashMap::new(),
+                slowdown: slowdown(&cluster.gpu, ranks, 1.0),
+                collectives: HashMap::new(),
+            }),
         }
+    }
+
+    /// Sets the fraction of its time in which each rank computes. Ranks that wait leave their cores to others.
+    pub fn set_busy_fraction(&mut self, busy: f64) {
+        self.slowdown = slowdown(&self.cluster.gpu, self.mesh.world_size(), busy);
+        self.kernels.clear();
     }
 
     /// Returns the seconds of a kernel on its stream.
@@ -54,7 +70,15 @@ impl<'a> Times<'a> {
         if let Some(seconds) = self.kernels.get(kernel) {
             return Ok(*seconds);
         }
-        let seconds = kernel::kernel_seconds(&self.cluster.gpu, kernel)?;
+        let gpu = &self.cluster.gpu;
+        let mut seconds = kernel::kernel_seconds(gpu, kernel)?;
+        if gpu.is_shared() {
+            let is_compute = kernel.op.is_matmul() || kernel.op.is_attention();
+            let [compute, memory, of_start] = self.slowdown;
+            let start = kernel::start_seconds(gpu, kernel);
+            let of_work = if is_compute { compute } else { memory };
+            seconds = (seconds - start) * of_work + start * of_start;
+        }
         self.kernels.insert(*kernel, seconds);
         Ok(seconds)
     }
@@ -88,4 +112,34 @@ impl<'a> Times<'a> {
         let node = self.cluster.levels.first().map_or(1, |level| level.size.max(1));
         self.mesh.world_size().div_ceil(node)
     }
+}
+
+/// Returns the mean factors on the times of matmuls and attention, of other kernels, and of starts, while one of
+/// `ranks` ranks computes, and each other one does so for a fraction `busy` of its time, by itself.
+///
+/// A rank has the threads that are its part of the cores, also while others wait; a start is the work of one thread.
+fn slowdown(gpu: &Gpu, ranks: usize, busy: f64) -> [f64; 3] {
+    if !gpu.is_shared() {
+        return [1.0; 3];
+    }
+    let with_cores = ranks.min(gpu.units);
+    let factors = |ranks: usize| {
+        let [compute, memory] = gpu.slowdown(ranks.max(with_cores) as f64);
+        [compute, memory, (ranks as f64 / gpu.units as f64).max(1.0)]
+    };
+    let idle = 1.0 - busy;
+    // The binomial distribution, from no other rank on.
+    let others = ranks.saturating_sub(1);
+    let (mut probability, mut all, mut sums) = (0.0, 0.0, [0.0; 3]);
+    for computing in 0..=others {
+        probability = match computing {
+            0 => idle.powi(others as i32),
+            _ => probability * (others + 1 - computing) as f64 / computing as f64 * busy / idle,
+        };
+        all += probability;
+        let of_ranks = factors(1 + computing);
+        sums.iter_mut().zip(of_ranks).for_each(|(sum, factor)| *sum += probability * factor);
+    }
+    // Without idle ranks, or with so many that the probabilities vanish, all compute.
+    if (all - 1.0).abs() < 1e-6 { sums } else { factors(ranks) }
 }

@@ -18,6 +18,10 @@ impl Default for SoftwareFactors {
 }
 
 impl SoftwareFactors {
+    /// The factors of a machine that all ranks share: collectives take the cores from kernels.
+    pub const SHARED: SoftwareFactors =
+        SoftwareFactors { interference: 1.0, jitter_per_doubling: 0.0 };
+
     /// Returns the factor on the time of a step over `nodes` nodes.
     pub fn jitter(&self, nodes: usize) -> f64 {
         1.0 + self.jitter_per_doubling * (nodes.max(1) as f64).log2()

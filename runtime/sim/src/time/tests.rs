@@ -4,9 +4,9 @@ use meshwright_backend::{DType, Kernel, KernelOp};
 use meshwright_mesh::{AxisId, AxisSet, MeshShape};
 
 use super::Times;
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, SharingFactors};
 use crate::record::{CommCall, CommOpKind};
-use crate::tests::fixture::{h100, level, unit_cluster};
+use crate::tests::fixture::{figure, h100, level, unit_cluster};
 
 fn assert_close(value: f64, expected: f64) {
     assert!((value / expected - 1.0).abs() < 1e-9, "{value} {expected}");
@@ -214,4 +214,47 @@ fn messages_use_the_level_between_positions() {
     let mesh: MeshShape = "pp=4,dp=8".parse().unwrap();
     let inner = mesh.with_order("dp,pp".parse().unwrap()).unwrap();
     assert_close(seconds(inner, [0, 3]), inside);
+}
+
+/// Four ranks on two cores, where two ranks take twice the time of one.
+#[test]
+fn ranks_share_a_machine() {
+    let mut cluster = h100();
+    let gpu = std::sync::Arc::make_mut(&mut cluster.gpu);
+    let factors = |ranks, compute, memory| {
+        let [compute, memory] = [compute, memory].map(figure);
+        SharingFactors { ranks, compute, memory }
+    };
+    (gpu.units, gpu.sharing) = (2, vec![factors(1, 1.0, 1.0), factors(2, 2.0, 1.5)]);
+    for (busy, [compute, memory, start]) in [
+        (1.0, [4.0, 3.0, 2.0]),
+        // Of three others, at most one computes in half of the time, two in 3/8, and three in 1/8.
+        (0.5, [2.625, 1.96875, 1.3125]),
+        (0.0, [2.0, 1.5, 1.0]),
+    ] {
+        let mesh = "dp=4".parse().unwrap();
+        let mut times = Times::new(&cluster, &mesh).unwrap();
+        times.set_busy_fraction(busy);
+        let mut seconds = |op, flops, read| {
+            let (dims, dtype) = ([128, 256, 4096, 0], DType::Bf16);
+            times.of_kernel(&Kernel { op, dims, dtype, flops, read, written: 0 }).unwrap()
+        };
+        assert_close(seconds(KernelOp::Map, 0, 0), 2e-6 * start);
+        assert_close(seconds(KernelOp::Gemm, 0, 0), 4e-6 * start);
+        let moved = seconds(KernelOp::Map, 0, 1 << 30) - 2e-6 * start;
+        assert_close(moved, (1u64 << 30) as f64 / (3.35e12 * 0.83) * memory);
+        let alone = kernel_seconds_alone(&cluster, 1 << 40) - 4e-6;
+        assert_close(seconds(KernelOp::Gemm, 1 << 40, 0) - 4e-6 * start, alone * compute);
+    }
+    let gpu = &cluster.gpu;
+    // In the middle of logarithms, and before the first one.
+    let sqrt_2 = 2.0_f64.sqrt();
+    assert_close(gpu.slowdown(sqrt_2)[0], sqrt_2);
+    assert_close(gpu.slowdown(0.5)[0], 1.0);
+    assert_close(gpu.memory_of_rank(4), 20e9);
+}
+
+/// Returns the seconds of a matmul of one rank.
+fn kernel_seconds_alone(cluster: &Cluster, flops: u64) -> f64 {
+    kernel_seconds(cluster, KernelOp::Gemm, [128, 256, 4096, 0], flops, 0)
 }

@@ -2,6 +2,7 @@
 //! checkpoints and clusters:
 //! `cargo run --release --features cuda --bin meshwright -- --help`.
 
+mod calibrate;
 mod ckpt;
 mod clusters;
 mod failure;
@@ -51,6 +52,7 @@ fn run_command_line() -> Result<bool, Failure> {
         Some(("schedule", matches)) => schedule::run_command(matches),
         Some(("ckpt", matches)) => ckpt::run_command(matches),
         Some(("clusters", matches)) => clusters::run_command(matches),
+        Some(("calibrate", matches)) => calibrate::run_command(matches),
         Some(("new", matches)) => new::run_command(matches),
         Some(("plot", matches)) => plot::run_command(matches),
         _ => probe(),
@@ -76,6 +78,7 @@ fn command() -> Command {
             schedule::command(),
             ckpt::command(),
             clusters::command(),
+            calibrate::command(),
         ])
 }
 

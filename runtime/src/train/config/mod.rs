@@ -12,6 +12,7 @@ use serde::Serialize;
 
 use crate::data::RowSource;
 use crate::tensor::Settings;
+use meshwright_sim::cluster::Cluster;
 
 mod continue_flags;
 mod error;
@@ -64,6 +65,13 @@ pub enum DeviceChoice {
     Cpu,
     /// GPUs with CUDA.
     Cuda,
+}
+
+impl DeviceChoice {
+    /// Returns the device of the ranks on a cluster.
+    pub(super) fn of_cluster(cluster: &Cluster) -> DeviceChoice {
+        if cluster.gpu.is_shared() { DeviceChoice::Cpu } else { DeviceChoice::Cuda }
+    }
 }
 
 /// The source of a model's sizes and weights.

@@ -100,10 +100,10 @@ impl RunSettings {
         self.explain.is_some() || self.simulate.is_some()
     }
 
-    /// Sets what a simulated run leaves open: it is on GPUs.
+    /// Sets what a simulated run leaves open: it is on the device of the cluster.
     pub(in crate::train) fn for_simulation(mut self) -> RunSettings {
-        if self.simulate.is_some() && !self.is_given("device") {
-            self.device = DeviceChoice::Cuda;
+        if let Some(on) = self.simulate.as_ref().filter(|_| !self.is_given("device")) {
+            self.device = DeviceChoice::of_cluster(&on.cluster);
         }
         self
     }

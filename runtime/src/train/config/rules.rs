@@ -27,6 +27,7 @@ pub const RULES: &[Rule] = &[
     a_plan_is_alone,
     a_simulation_is_of_gpus,
     a_cluster_is_of_a_run,
+    records_are_of_runs,
     validation_data_is_given_once,
     mesh_order_has_the_axes,
     zero_needs_shards,
@@ -128,11 +129,25 @@ fn others_are_given(settings: &RunSettings, problems: &mut Problems) {
     need(settings.is_given("save-every"), "save-every", "save-async", message);
 }
 
+/// A record has the times of a run.
+fn records_are_of_runs(settings: &RunSettings, problems: &mut Problems) {
+    for name in ["explain", "simulate"].into_iter().filter(|_| settings.record.is_some()) {
+        if settings.is_given(name) {
+            problems
+                .add(&["record", name], "a dry run has no times to record; leave one of them out");
+        }
+    }
+}
+
 /// A simulation is of a run on all GPUs of its cluster, and of nothing else.
 fn a_simulation_is_of_gpus(settings: &RunSettings, problems: &mut Problems) {
     let Some(SizedCluster { cluster, gpus }) = &settings.simulate else { return };
-    if settings.device == DeviceChoice::Cpu {
-        let message = "simulates GPUs; leave out --device cpu";
+    if settings.device != DeviceChoice::of_cluster(cluster) {
+        let message = if cluster.gpu.is_shared() {
+            "simulates ranks on a CPU; leave out --device cuda"
+        } else {
+            "simulates GPUs; leave out --device cpu"
+        };
         problems.add(&["simulate", "device"], message);
     }
     if settings.explain.is_some() {
@@ -173,6 +188,7 @@ fn a_plan_is_alone(settings: &RunSettings, problems: &mut Problems) {
         ("explain", "explains one mesh, and --plan compares many; leave one of them out"),
         ("resume", "--plan plans new runs; leave one of them out"),
         ("stage-times", "--plan runs nothing; leave one of them out"),
+        ("record", "--plan runs nothing; leave one of them out"),
         ("stages", "--plan cuts the model for several numbers of stages; leave it out"),
     ] {
         if settings.is_given(name) {
@@ -185,6 +201,11 @@ fn a_plan_is_alone(settings: &RunSettings, problems: &mut Problems) {
     if let ScheduleSource::File(_) = settings.schedule() {
         let message = "--plan compares schedules with a name; name one, or leave it out";
         problems.add(&["schedule", "plan"], message);
+    }
+    if cluster.gpu.is_shared() {
+        let message =
+            "--plan plans runs on GPUs, and this cluster is a CPU; simulate meshes by --simulate";
+        problems.add(&["plan"], message);
     }
     let Some(fixed) = &settings.fix else { return };
     let node = cluster.node();

@@ -243,6 +243,9 @@ settings! {
         trace: Option<PathBuf>, "FILE.json" => trace;
         "Measure the milliseconds of each layer, and write them for --stages; steps run without CUDA graphs"
         stage_times: Option<PathBuf>, "FILE.json" => stage_times;
+        "Measure the kernels and calls of the last steps, and write them for `meshwright calibrate`; needs 3 steps, \
+         which run without CUDA graphs"
+        record: Option<PathBuf>, "FILE.json" => #[serde(skip)] record;
         "Tokens of the continuation sampled at the end"
         sample_tokens: Natural = "200", "N", at "/sample-tokens" Free;
         "Print the collectives of a training step, with their bytes and the computations that they overlap with, its \

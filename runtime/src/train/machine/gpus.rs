@@ -19,7 +19,7 @@ use meshwright_cuda::{
 };
 
 use super::message_path::{message_path, require_one_message_path};
-use super::{Machine, gpu_choice};
+use super::{Machine, MachineDevice, gpu_choice};
 
 /// GPUs, with one driver per rank. Ranks whose drivers are of the same device share it.
 pub struct Gpus {
@@ -225,16 +225,22 @@ impl Machine for Gpus {
         graph_obstacle(self.profile.is_some(), uses_nccl).map(str::to_owned)
     }
 
-    fn driver_name(&self) -> Option<&str> {
-        Some(&self.drivers.first()?.properties().name)
-    }
-
     fn describe(&self) -> String {
         let name = self.drivers.first().map_or("no GPU", |driver| &driver.properties().name);
         match (self.devices, self.drivers.len()) {
             (1, 0 | 1) => name.to_owned(),
             (1, _) => format!("one {name} for all"),
             (devices, _) => format!("{devices} x {name}"),
+        }
+    }
+
+    fn device(&self) -> MachineDevice {
+        let properties = self.drivers.first().map(|driver| driver.properties());
+        MachineDevice {
+            name: properties.map_or_else(|| self.describe(), |own| own.name.clone()),
+            units: properties.map_or(1, |own| own.multiprocessors as usize),
+            is_gpu: true,
+            ranks_each: self.drivers.len().div_ceil(self.devices.max(1)),
         }
     }
 

@@ -54,9 +54,9 @@ pub trait Machine: Send + Sync {
     /// Describes the machine in a few words: "4 threads", "an NVIDIA H100".
     fn describe(&self) -> String;
 
-    /// Returns the name that the driver of the devices reports; `None` without a driver.
-    fn driver_name(&self) -> Option<&str> {
-        None
+    /// Describes the device of each rank, for a record.
+    fn device(&self) -> MachineDevice {
+        MachineDevice { name: self.describe(), units: 1, is_gpu: true, ranks_each: 1 }
     }
 
     /// Returns the memory of all ranks together, in bytes, if known.
@@ -64,6 +64,19 @@ pub trait Machine: Send + Sync {
 
     /// Returns the peak FLOP/s of all ranks together in matmuls of `dtype`, if known; otherwise it is measured.
     fn peak_flops(&self, dtype: DType) -> Option<f64>;
+}
+
+/// The device of each rank.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MachineDevice {
+    /// Name of the CPU or GPU.
+    pub name: String,
+    /// Cores of the CPU, or streaming multiprocessors.
+    pub units: usize,
+    /// False for the CPU, which all ranks share.
+    pub is_gpu: bool,
+    /// Ranks that share a GPU.
+    pub ranks_each: usize,
 }
 
 #[cfg(feature = "cuda")]
@@ -163,6 +176,12 @@ impl Machine for CpuMachine {
         format!("{}{each}", counted(self.threads, "thread"))
     }
 
+    fn device(&self) -> MachineDevice {
+        let units = std::thread::available_parallelism().map_or(1, |cores| cores.get());
+        let (name, ranks_each) = (cpu_name(), self.ranks);
+        MachineDevice { name, units, is_gpu: false, ranks_each }
+    }
+
     fn memory(&self) -> Option<f64> {
         host_memory()
     }
@@ -170,6 +189,13 @@ impl Machine for CpuMachine {
     fn peak_flops(&self, _: DType) -> Option<f64> {
         None
     }
+}
+
+/// Returns the name of the CPU.
+fn cpu_name() -> String {
+    let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let name = text.lines().find_map(|line| line.strip_prefix("model name")?.split_once(':'));
+    name.map_or_else(|| std::env::consts::ARCH.to_owned(), |(_, name)| name.trim().to_owned())
 }
 
 /// No machine, for a run that computes nothing: none at all, or GPUs of a described cluster.
@@ -200,12 +226,13 @@ impl Machine for NoMachine {
 
     fn memory(&self) -> Option<f64> {
         let SizedCluster { cluster, gpus } = self.cluster.as_ref()?;
-        Some(cluster.gpu.memory.value * *gpus as f64)
+        Some(cluster.gpu.memory_of_rank(*gpus) * *gpus as f64)
     }
 
     fn peak_flops(&self, dtype: DType) -> Option<f64> {
         let SizedCluster { cluster, gpus } = self.cluster.as_ref()?;
-        Some(cluster.gpu.peak_of(dtype).ok()?.value * *gpus as f64)
+        let devices = if cluster.gpu.is_shared() { 1 } else { *gpus };
+        Some(cluster.gpu.peak_of(dtype).ok()?.value * devices as f64)
     }
 }
 

@@ -15,6 +15,7 @@ mod opened_model;
 mod output_check;
 mod outputs;
 mod pipeline;
+mod record_file;
 mod resume;
 mod saved_architecture;
 mod saved_settings;

@@ -231,6 +231,7 @@ fn outputs(config: &Config) -> impl Iterator<Item = NamedPath<'_>> {
         ("--metrics", config.metrics.as_deref()),
         ("--trace", config.trace.as_deref()),
         ("--stage-times", config.stage_times.as_deref()),
+        ("--record", config.record.as_deref()),
     ];
     let folders = [
         ("--save", config.save.as_ref().map(|save| save.dir.as_path())),

@@ -16,6 +16,7 @@ use crate::train::{Error, Result};
 
 use super::Plan;
 use super::output_check::check_outputs;
+use super::record_file::RecordFile;
 
 /// The outputs that a run keeps open.
 #[derive(Default)]
@@ -23,6 +24,8 @@ pub struct PreparedOutputs {
     /// In the process of rank 0.
     pub metrics: MetricsFiles,
     pub trace: Option<TraceFile>,
+    /// In the process of rank 0.
+    pub record: Option<RecordFile>,
     /// The folder of `--save`, if this process prepares it for the others. Locked to the end of the run.
     pub checkpoints: Option<CheckpointFolder>,
     /// The lock of the folder of `--export-hf`, in the process of rank 0.
@@ -100,7 +103,7 @@ fn is_stage_times(file: &mut dyn Read) -> bool {
 impl Plan {
     /// Creates or opens every output but the metrics, and refuses outputs that are also inputs.
     pub fn prepare_outputs(&self) -> Result<PreparedOutputs> {
-        let Config { metrics, tensorboard, stage_times, .. } = &self.config;
+        let Config { metrics, tensorboard, stage_times, record, .. } = &self.config;
         check_outputs(&self.config, self.resume.as_ref().map(Checkpoint::folder))?;
         self.create_folders_of_reports();
         // Of several processes, that of rank 0 writes.
@@ -116,6 +119,7 @@ impl Plan {
         let trace = self.trace_path().map(claim_trace).transpose()?;
         let claim_times = |path: PathBuf| claim("--stage-times", path, is_stage_times);
         let stage_times = of_first(stage_times).map(claim_times).transpose()?;
+        let record = of_first(record).map(|path| RecordFile::claim(self, path)).transpose()?;
         let checkpoints = self.prepare_save().map_err(Error::of_flag("--save"))?;
         let export = self.prepare_export().map_err(Error::of_flag("--export-hf"))?;
         let events = events.map(ClaimedEvents::open).transpose()?;
@@ -130,6 +134,7 @@ impl Plan {
         Ok(PreparedOutputs {
             metrics: MetricsFiles { lines, events },
             trace,
+            record,
             checkpoints,
             _export: export,
             _stage_times: stage_times,
@@ -153,10 +158,11 @@ impl Plan {
     /// Creates the folders of `--save`, `--export-hf` and `--tensorboard` that are to hold reports, too. An error is
     /// reported when the folder is prepared.
     fn create_folders_of_reports(&self) {
-        let Config { save, export_hf, metrics, tensorboard, trace, stage_times, .. } = &self.config;
+        let Config { save, export_hf, metrics, tensorboard, trace, stage_times, record, .. } =
+            &self.config;
         let save = save.as_ref().map(|save| &save.dir);
         let folders = [save, export_hf.as_ref(), tensorboard.as_ref()];
-        let reports = [metrics, trace, stage_times].into_iter().flatten();
+        let reports = [metrics, trace, stage_times, record].into_iter().flatten();
         for folder in reports.filter_map(|path| path.parent()) {
             if folders.into_iter().flatten().any(|of_run| of_run == folder) {
                 let _ = std::fs::create_dir_all(folder);

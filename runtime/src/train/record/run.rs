@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::comm::launch;
 use crate::layout::AxisId;
+use crate::tensor::Rank;
 use crate::train::plan::Plan;
 use crate::train::run::{RankLoop, Shared};
 use crate::train::{Error, LanguageModel, Result};
@@ -22,8 +23,13 @@ pub fn record_run<M: LanguageModel>(plan: &Plan) -> Result<Vec<StepLog>> {
         let position = comms.coordinates().along(AxisId::Pp);
         let is_recorded = mesh.rank_of(&last.with(AxisId::Pp, position)) == comms.rank();
         let recorder = Arc::new(StepRecorder::new(mesh));
-        let observer = is_recorded.then_some(&recorder);
-        let run = RankLoop::<M>::recorded_by(observer, plan, &shared, comms)?;
+        let run = RankLoop::<M>::on_rank(plan, &shared, comms, |comms, backend, settings| {
+            if is_recorded {
+                recorder.observe(comms, backend, settings)
+            } else {
+                Rank::with_settings(comms, backend, settings)
+            }
+        })?;
         let log = run.record_steps(&recorder)?;
         Ok(is_recorded.then_some((position, log)))
     });

@@ -69,6 +69,8 @@ pub fn cluster_of(
         let on = sized(cluster).map_err(|error| Error::Input(format!("--cluster: {error}")))?;
         return Ok(Some(on));
     }
-    let known = machine.driver_name().and_then(|name| Catalog::new().cluster_of_driver_name(name));
+    let device = machine.device();
+    let is_known = device.is_gpu && device.ranks_each == 1;
+    let known = is_known.then(|| Catalog::new().cluster_of_driver_name(&device.name)).flatten();
     Ok(known.and_then(|cluster| sized(&cluster).ok()))
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use crate::backend::Backend;
 use crate::comm::RankComms;
 use crate::data::{MicroBatch, Prefetch};
 use crate::os::count_stoppable_step;
@@ -14,7 +15,7 @@ use crate::train::console::print_line;
 use crate::train::cuda_graphs::CudaGraphs;
 use crate::train::micro_batch::{StepInput, data_rows};
 use crate::train::plan::{Plan, build_model};
-use crate::train::record::StepRecorder;
+use crate::train::record::StepTimer;
 use crate::train::report::{
     AttentionBalance, OwnMetrics, SourceLosses, StepObserver, StepReport, StepUsage,
 };
@@ -58,20 +59,22 @@ pub struct RankLoop<'a, M: LanguageModel> {
     pub(super) loaded_infinite: Option<String>,
     /// The numbers of the steps, if they are compared with those on other meshes.
     pub(super) observed: Option<Observed>,
+    /// Measures kernels and calls, for `--record`.
+    pub timer: Option<Arc<StepTimer>>,
 }
 
 impl<'a, M: LanguageModel> RankLoop<'a, M> {
     /// Builds the model on this rank and loads its weights.
     pub fn new(plan: &'a Plan, shared: &'a Shared, comms: RankComms) -> Result<Self> {
-        RankLoop::recorded_by(None, plan, shared, comms)
+        RankLoop::on_rank(plan, shared, comms, Rank::with_settings)
     }
 
-    /// Builds the model like [`new`](Self::new) on a rank that `recorder` observes, if there is one.
-    pub fn recorded_by(
-        recorder: Option<&Arc<StepRecorder>>,
+    /// Builds the model like [`new`](Self::new) on the rank that `create` returns, which may be observed.
+    pub fn on_rank(
         plan: &'a Plan,
         shared: &'a Shared,
         comms: RankComms,
+        create: impl FnOnce(RankComms, Box<dyn Backend>, Settings) -> Rank,
     ) -> Result<Self> {
         let config = &plan.config;
         let backend = plan.machine.backend(comms.rank())?;
@@ -79,10 +82,7 @@ impl<'a, M: LanguageModel> RankLoop<'a, M> {
         let comms = plan.machine.connect(comms, &*backend)?;
         let row_losses = config.has_metrics() && plan.dataset.sources().len() > 1;
         let settings = Settings { row_losses, ..plan.memory.settings(config) };
-        let rank = match recorder {
-            Some(recorder) => recorder.observe(comms, backend, settings),
-            None => Rank::with_settings(comms, backend, settings),
-        };
+        let rank = create(comms, backend, settings);
         let (built, mut pipeline) = build_model::<M>(&rank, &plan.sizes, plan.pipeline.as_ref())?;
         if let (Some(pipeline), Some(_)) = (&mut pipeline, &config.stage_times) {
             pipeline.measure_stages();
@@ -113,6 +113,9 @@ impl<'a, M: LanguageModel> RankLoop<'a, M> {
         let batches = Prefetch::start(&plan.dataset, rows, plan.first_step()..config.steps)?;
         // An obstacle of the machine is first: removing one of the others may change nothing.
         let obstacle = plan.machine.cuda_graph_obstacle().or_else(|| match &state.pipeline {
+            _ if config.record.is_some() => {
+                Some("--record measures single kernels, which run eagerly".to_owned())
+            }
             Some(_) if config.stage_times.is_some() => {
                 Some("--stage-times runs eagerly".to_owned())
             }
@@ -142,6 +145,7 @@ impl<'a, M: LanguageModel> RankLoop<'a, M> {
             failed_saves: FailedSaves::default(),
             loaded_infinite,
             observed: None,
+            timer: None,
         })
     }
 
@@ -222,6 +226,9 @@ impl<'a, M: LanguageModel> RankLoop<'a, M> {
         let observed = self.observed.as_mut();
         let (trained, usage) =
             StepUsage::of(rank, || train_step(state, graphs, &config.optimizer, &input, observed));
+        if let Some(timer) = &self.timer {
+            timer.end_step(rank);
+        }
         let StepStats { loss, tokens, grad_norm, lr, seconds, pipeline, row_shares } = trained
             .map_err(|failure| match failure {
                 StepFailure::NonFinite(found) => self.stop_diverged(step, &found),

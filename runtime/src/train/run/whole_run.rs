@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use crate::state_dict::export_hf;
 use crate::tensor::Rank;
+use crate::train::record::MeasuredSteps;
 use crate::train::report::{
     MetricsRecorder, Progress, StepHistory, StepObserver, StepUsage, memory_use,
 };
@@ -32,7 +33,12 @@ pub enum RunEnd {
 
 impl<M: LanguageModel> RankLoop<'_, M> {
     /// Trains to the last step, or until the run is stopped, with the observers that the program has added.
-    pub fn run_steps(mut self, added: &[ObserverFactory]) -> Result<RunEnd> {
+    /// `measured` records the last steps, if there is one.
+    pub fn run_steps(
+        mut self,
+        added: &[ObserverFactory],
+        mut measured: Option<MeasuredSteps<'_>>,
+    ) -> Result<RunEnd> {
         let (plan, rank) = (self.plan, self.state.rank.clone());
         let is_first = rank.index() == 0;
         let mut documents = DocumentsCheck::new(plan);
@@ -56,6 +62,7 @@ impl<M: LanguageModel> RankLoop<'_, M> {
         let reports: [&mut dyn StepObserver; 4] =
             [&mut metrics, &mut progress, &mut history, &mut usage];
         observers.extend(reports);
+        observers.push(&mut measured);
         let start = Instant::now();
         if let Some(report) = self.train(&mut observers)? {
             rank.finish_trace();

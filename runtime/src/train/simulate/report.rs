@@ -97,7 +97,8 @@ impl SimulatedRun {
             simulate(&on.cluster, &mesh, &logs, &options).map_err(|error| of_flag(&error))?;
         let gpu = &on.cluster.gpu;
         let peak = gpu.peak_of(plan.config.dtype.dtype()).map_err(|error| of_flag(&error))?;
-        let work = work_of(plan, &logs, peak.value);
+        let devices = if gpu.is_shared() { on.gpus as f64 } else { 1.0 };
+        let work = work_of(plan, &logs, peak.value / devices);
         let utilization = work.utilization(step.seconds);
         let run = plan.config.tokens.map(|tokens| {
             let duration = utilization.duration(tokens);
@@ -121,7 +122,7 @@ impl SimulatedRun {
             dtype: plan.config.dtype.dtype().name(),
             memory_bytes: plan.memory.total(),
             memory_by_category: peaks.into_iter().filter(|(_, bytes)| *bytes > 0).collect(),
-            gpu_memory_bytes: gpu.memory.value as u64,
+            gpu_memory_bytes: gpu.memory_of_rank(on.gpus) as u64,
             run,
             course: follows_course.then(|| StepCourse::new(&logs, &step.spans, step.seconds)),
             spans: step.spans,

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use meshwright_backend::{DType, KernelOp};
 
-use super::super::{AttentionCurve, Figure, Gpu, MatmulCurve, PassRates};
-use super::quantity::{COUNT, FRACTION, GIGA, MICRO, PLAIN, TERA};
+use super::super::{AttentionCurve, Figure, Gpu, MatmulCurve, PassRates, SharingFactors};
+use super::quantity::{COUNT, FACTOR, FRACTION, GIGA, MICRO, PLAIN, TERA};
 use super::table_format::{TableFormat, name};
 
 /// The table `gpu`.
@@ -43,6 +43,7 @@ pub fn gpu<T: TableFormat>(table: &mut T, given: Option<&Gpu>) -> Result<Gpu, T:
             ])
         })?,
         attention: attention(table, given.map(|gpu| &gpu.attention[..]))?,
+        sharing: sharing(table, given.map(|gpu| &gpu.sharing[..]))?,
     })
 }
 
@@ -114,7 +115,7 @@ fn attention<T: TableFormat>(
     table: &mut T,
     given: Option<&[AttentionCurve]>,
 ) -> Result<Vec<AttentionCurve>, T::Error> {
-    let mut curves: Vec<(usize, bool)> = Vec::new();
+    let mut curves: Vec<(usize, bool, DType)> = Vec::new();
     table.tables("attention", given, |table, given| {
         let head_dim = table.count("head_dim", given.map(|curve| curve.head_dim))?;
         let pass = given.map(|curve| if curve.is_backward { "backward" } else { "forward" });
@@ -122,6 +123,14 @@ fn attention<T: TableFormat>(
         table.check("pass", ["forward", "backward"].contains(&pass.as_str()), || {
             format!("is `{pass}`: use `forward` or `backward`")
         })?;
+        // Published curves are those of bf16.
+        let given_dtype = given.map(|curve| curve.dtype).filter(|dtype| *dtype != DType::Bf16);
+        let dtype = table.optional_text("dtype", given_dtype.map(DType::name))?;
+        let dtype = dtype.as_deref().unwrap_or("bf16");
+        table.check("dtype", ["bf16", "f32"].contains(&dtype), || {
+            format!("is `{dtype}`: use `bf16` or `f32`")
+        })?;
+        let dtype = if dtype == "f32" { DType::F32 } else { DType::Bf16 };
         let origin = table.origin(given.map(|curve| &curve.origin))?;
         let lengths =
             given.map(|curve| curve.rates.iter().map(|(length, _)| *length as f64).collect());
@@ -136,7 +145,7 @@ fn attention<T: TableFormat>(
         table.check("tflop_s", rates.len() == lengths.len(), || {
             format!("has {} rates for {} lengths", rates.len(), lengths.len())
         })?;
-        let curve = (head_dim, pass == "backward");
+        let curve = (head_dim, pass == "backward", dtype);
         table.check("head_dim", !curves.contains(&curve), || {
             format!(
                 "is {head_dim}, for which there is another table of the {pass} pass: remove one"
@@ -144,7 +153,26 @@ fn attention<T: TableFormat>(
         })?;
         curves.push(curve);
         let rates = lengths.iter().map(|length| *length as usize).zip(rates).collect();
-        Ok(AttentionCurve { head_dim, is_backward: curve.1, rates, origin })
+        Ok(AttentionCurve { head_dim, dtype, is_backward: curve.1, rates, origin })
+    })
+}
+
+fn sharing<T: TableFormat>(
+    table: &mut T,
+    given: Option<&[SharingFactors]>,
+) -> Result<Vec<SharingFactors>, T::Error> {
+    let mut most = 0;
+    table.tables("sharing", given, |table, given| {
+        let ranks = table.count("ranks", given.map(|factors| factors.ranks))?;
+        table.check("ranks", ranks > most, || {
+            format!("is {ranks}, after {most}: sort the tables by growing numbers of ranks")
+        })?;
+        most = ranks;
+        Ok(SharingFactors {
+            ranks,
+            compute: table.figure("compute", FACTOR, given.map(|factors| &factors.compute))?,
+            memory: table.figure("memory", FACTOR, given.map(|factors| &factors.memory))?,
+        })
     })
 }
 

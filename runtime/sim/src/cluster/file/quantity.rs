@@ -19,6 +19,8 @@ pub const MICRO: Quantity =
     Quantity { unit: 1e-6, allowed: "a number of 0 or more", is_allowed: |value| value >= 0.0 };
 /// A number without a unit.
 pub const PLAIN: Quantity = Quantity { unit: 1.0, ..MICRO };
+/// A factor.
+pub const FACTOR: Quantity = positive(1.0);
 /// A fraction of a peak.
 pub const FRACTION: Quantity = Quantity {
     unit: 1.0,

@@ -93,6 +93,8 @@ const CASES: &[Case] = &[
     ("\"backward\"", "\"forward\"", "head_dim = 64\npass = \"forward\"\nlengths = [512]", "is 64, for which there"),
     ("[512, 1024]", "[1024, 512]", "lengths", "`gpu.attention[0].lengths` must be growing lengths"),
     ("[200, 300]", "[200]", "tflop_s", "`gpu.attention[0].tflop_s` has 1 rates for 2 lengths"),
+    ("lengths = [512]", "dtype = \"f16\"\nlengths = [512]", "dtype", "[1].dtype` is `f16`: use `bf16` or `f32`"),
+    ("[cluster]", "[[gpu.sharing]]\nranks = 2\ncompute = 0\nmemory = 1\n[cluster]", "compute", "is 0; it must"),
     ("trust = \"measured\"\nunits", "units", "[gpu]", "`gpu.trust` is missing: every number has one"),
     ("name = \"mine\"", "name = \"my GPU\"", "name", "`gpu.name` is `my GPU`: use letters, digits, `-` and `_`"),
     ("\"A box\"", "\"A box\"\ngpu = \"h100-xsm\"", "gpu =", "unknown GPU `h100-xsm`; did you mean `h100-sxm`?"),

@@ -90,6 +90,7 @@ fn unknown_saved_settings_are_refused() {
         "metrics",
         "trace",
         "stage-times",
+        "record",
         "explain",
         "threads",
         "resume",
