@@ -34,7 +34,8 @@ impl<M: LanguageModel> Trainer<M> {
     ///   with,
     /// - its kernels, by layer and forward function: their number, their FLOPs and bytes in each pass, and the bytes
     ///   that they keep for backward,
-    /// - the peak of its memory: its moment, and the buffers in use then.
+    /// - the peak of its memory: its moment, and the buffers in use then; in the document also the memory over the
+    ///   step.
     ///
     /// # Errors
     /// Of the model or the optimizer, and a model that cannot run on zeros.
