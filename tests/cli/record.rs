@@ -30,7 +30,7 @@ fn planned_kernels(workspace: &Workspace, flags: &str) -> BTreeMap<String, u64> 
 
 /// A record has every kernel of the step, and the cluster of records predicts a step on the CPU.
 #[test]
-fn steps_to_record_calibrate_this_machine() {
+fn records_calibrate_this_machine() {
     let workspace = Workspace::new();
     let mut records = Vec::new();
     for (mesh, name) in
