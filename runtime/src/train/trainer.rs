@@ -1,5 +1,6 @@
 //! The trainer: the entry point of a training program.
 
+mod mesh_choice;
 mod reports;
 
 use std::marker::PhantomData;
@@ -14,22 +15,18 @@ use crate::tensor::Rank;
 use crate::trace::Tracer;
 use meshwright_sim::cluster::SizedCluster;
 
-use super::auto_mesh::{ChosenMesh, choose_mesh, memory_for_choice, note_on_memory};
-use super::config::{Config, ConfigError, DeviceChoice, MeshSetting, ModelSource, RunSettings};
+use super::config::{Config, ConfigError, MeshSetting, ModelSource, RunSettings};
 use super::console::print_line;
 use super::hub::fetch_models;
-use super::machine::{Machine, open_machine, suggested_ranks};
+use super::machine::{Machine, open_machine};
 use super::page::DryRunFiles;
-use super::plan::{
-    OpenedModel, Plan, PreparedOutputs, check_auto_ranks, open_resumed, take_saved_settings,
-    with_vocab_of_data,
-};
-use super::planner::choose_planned;
+use super::plan::{Plan, PreparedOutputs, open_resumed, take_saved_settings, with_vocab_of_data};
 use super::record::{MeasuredSteps, Measurements, StepTimer};
 use super::report::{Prediction, cluster_of, output_lines};
 use super::run::{ObserverFactory, RankLoop, RunEnd, Shared, begin_steps, start_clock};
 use super::{Error, LanguageModel, Optimizers, Result, StepObserver, Summary};
 
+use mesh_choice::choose_on_machine;
 use reports::{print_plan, print_report};
 
 /// Trains a model `M` with the settings of a [`Config`].
@@ -158,7 +155,8 @@ impl<M: LanguageModel> Trainer<M> {
         let mut settings = settings.for_simulation();
         let mut files = DryRunFiles::default();
         if settings.is_dry_run() {
-            files = DryRunFiles::check(settings.report.as_deref(), settings.trace.as_deref())?;
+            let trace = settings.trace.as_deref().filter(|_| settings.simulate.is_some());
+            files = DryRunFiles::check(settings.report.as_deref(), trace)?;
         }
         if let (Some(SizedCluster { gpus, .. }), None) = (&settings.simulate, &settings.mesh) {
             settings.mesh = Some(MeshSetting::Auto(Some(*gpus)));
@@ -169,51 +167,7 @@ impl<M: LanguageModel> Trainer<M> {
             let machine = open_machine(&config)?;
             return Trainer::prepare(config, machine, resumed, files);
         };
-        let (device, is_dry_run) = (settings.device, settings.is_dry_run());
-        let ranks = ranks.map_or_else(|| suggested_ranks(device), Ok)?;
-        if !is_dry_run {
-            check_auto_ranks(ranks, device)?;
-        }
-        // Neither the devices, which depend on the number of ranks, nor the model depends on the mesh.
-        let mut opened = None;
-        let mut choose = |counts_memory: bool| {
-            choose_mesh(&settings, ranks, |config| {
-                let (_, model, memory) = match &mut opened {
-                    Some(opened) => opened,
-                    None => {
-                        let machine = open_machine(config)?;
-                        let memory = memory_for_choice(config, machine.as_ref());
-                        opened.insert((machine, OpenedModel::open(config)?, memory))
-                    }
-                };
-                Plan::check_fit::<M>(config, model, memory.filter(|_| counts_memory))
-            })
-        };
-        let (chosen, fits_here) = match choose(true) {
-            // A run that is only listed may be one of another machine.
-            Err(_) if is_dry_run => (choose(false), false),
-            chosen => (chosen, true),
-        };
-        let is_planned = device == DeviceChoice::Cuda && !is_dry_run && resumed.is_none();
-        let planned = match opened.as_ref().filter(|_| is_planned) {
-            Some((machine, model, memory)) => {
-                let check = |config: &Config| Plan::check_fit::<M>(config, model, *memory);
-                let run = (ranks, settings.dtype().dtype());
-                cluster_of(settings.cluster.as_ref(), run, machine.as_ref())?
-                    .and_then(|on| choose_planned::<M>(&settings, &on, check))
-            }
-            None => None,
-        };
-        let chosen = planned.map_or(chosen, Ok)?;
-        let ChosenMesh { config, mut reason } = chosen;
-        let (machine, memory) = match opened {
-            Some((machine, _, memory)) => (machine, memory),
-            None => (open_machine(&config)?, None),
-        };
-        reason += &note_on_memory(&config, memory, fits_here);
-        if machine.own_rank().is_none_or(|rank| rank == 0) {
-            print_line(&reason);
-        }
+        let (config, machine) = choose_on_machine::<M>(&settings, ranks, resumed.is_some())?;
         Trainer::prepare(config, machine, resumed, files)
     }
 

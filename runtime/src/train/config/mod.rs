@@ -15,6 +15,7 @@ use crate::tensor::Settings;
 use meshwright_sim::cluster::Cluster;
 
 mod continue_flags;
+mod dry_run_rules;
 mod error;
 mod file;
 mod fixed_degrees;
