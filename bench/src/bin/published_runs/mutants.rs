@@ -13,7 +13,7 @@ use crate::predict::Predictor;
 use crate::program::LoggedStep;
 use crate::row::{self, Run};
 
-/// What a simulation reads.
+/// The inputs of a simulation.
 struct Inputs {
     cluster: Cluster,
     logs: Vec<StepLog>,
@@ -36,7 +36,7 @@ const MUTANTS: [Mutant; 8] = [
     Mutant { without: "recomputation", mutate: drop_recomputation, error: 10.0 },
     Mutant { without: "levels above a node", mutate: flatten_levels, error: 8.0 },
     Mutant { without: "collectives of data parallelism", mutate: drop_data_parallel, error: 7.0 },
-    Mutant { without: "kernels that move bytes", mutate: move_bytes_at_once, error: 7.3 },
+    Mutant { without: "kernels that move bytes", mutate: move_bytes_in_no_time, error: 7.3 },
     Mutant { without: "the rates of matmuls", mutate: compute_at_the_peak, error: 20.8 },
     Mutant { without: "the rates of attention", mutate: attend_at_the_peak, error: 9.3 },
 ];
@@ -94,7 +94,7 @@ fn flatten_levels(inputs: &mut Inputs) {
     }
 }
 
-fn move_bytes_at_once(inputs: &mut Inputs) {
+fn move_bytes_in_no_time(inputs: &mut Inputs) {
     let gpu = Arc::make_mut(&mut inputs.cluster.gpu);
     gpu.memory_bandwidth.value = f64::MAX;
 }

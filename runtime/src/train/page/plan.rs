@@ -27,6 +27,10 @@ pub fn page_of_plan(report: &PlanReport) -> String {
     page.add(&format!("<pre>{}</pre>\n", escaped(&format!("--device cuda {candidate}"))));
     page.add(&key_numbers_of_run(run, "/plans/0/run"));
     page.add(&paragraph(&format!("Its limit is {}.", report.binds)));
+    let omissions: Vec<String> = report.omissions.iter().map(ToString::to_string).collect();
+    if !omissions.is_empty() {
+        page.add(&paragraph(&format!("The same plan, {}.", omissions.join("; "))));
+    }
     page.section("Candidates", &candidates(report));
     page.section("The best plans", &plans(report));
     if let Some(points) = &report.scaling {

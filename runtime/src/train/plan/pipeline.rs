@@ -152,15 +152,22 @@ fn split_stages(stages: &StagePlan, schedule: &Schedule) -> Result<(StagePlan, V
     Ok((stages, verified))
 }
 
+/// Numbers of layers of stages that are listed one by one.
+const LISTED: usize = 16;
+
 /// Describes a pipeline in one line: `pipeline 1f1b: 2 stages of 2,2 layers, 4 micro-batches, bubble 20.0 %`.
 fn describe(name: &ScheduleSource, schedule: &Schedule, stages: &StagePlan) -> String {
-    let counts: Vec<String> = stages.counts().iter().map(usize::to_string).collect();
+    let counts = stages.counts();
+    let counts = match (counts.iter().min(), counts.iter().max()) {
+        (Some(least), Some(most)) if counts.len() > LISTED => format!("{least} to {most}"),
+        _ => counts.iter().map(usize::to_string).collect::<Vec<_>>().join(","),
+    };
     let points = if stages.cuts_layers() { "layers" } else { "fields" };
     let bubble = simulate(schedule, Costs::default()).map_or(0.0, |run| run.bubble());
     format!(
         "pipeline {name}: {} of {} {points}, {}, bubble {:.1} % if all stages cost the same",
         counted(schedule.stages(), "stage"),
-        counts.join(","),
+        counts,
         counted(schedule.micro_batches, "micro-batch"),
         100.0 * bubble
     )

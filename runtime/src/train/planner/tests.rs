@@ -228,7 +228,7 @@ fn a_run_is_planned() {
     assert!(choose_planned::<Llama>(&settings, &on, |_| Err(Error::Input("no".into()))).is_none());
 }
 
-/// Of all candidates, simulated in full, none is faster than the plans of a search by more than a tie.
+/// No candidate, simulated in full, is faster than the plans of a search by more than a tie.
 #[test]
 fn no_candidate_is_faster() {
     let sizes =
