@@ -76,7 +76,7 @@ pub fn choose_mesh(
 pub fn memory_for_choice(config: &Config, machine: &dyn Machine) -> Option<f64> {
     match config {
         _ if !config.is_dry_run() => machine.memory(),
-        Config { simulate: Some(_), .. } => machine.memory(),
+        Config { simulate: Some(_), .. } | Config { cluster: Some(_), .. } => machine.memory(),
         Config { memory_limit: None, device: DeviceChoice::Cpu, .. } => host_memory(),
         _ => None,
     }

@@ -25,6 +25,15 @@ impl SizedCluster {
             |digits: &str| !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
         let Some((name, digits)) = request.rsplit_once('x').filter(|(_, digits)| is_number(digits))
         else {
+            let unknown = catalog.cluster(request).err();
+            if let (Some(unknown), Some((name, digits))) = (unknown, request.rsplit_once('x')) {
+                if name.is_empty() || catalog.cluster(name).is_err() {
+                    return Err(unknown);
+                }
+                return Err(size(format!(
+                    "`{digits}` is no number of GPUs: write {name}x64 for 64 of them"
+                )));
+            }
             catalog.cluster(request)?;
             return Err(size(format!(
                 "the number of GPUs is missing: write {request}x64 for 64 of them"
@@ -35,6 +44,18 @@ impl SizedCluster {
         let gpus = digits.parse().unwrap_or(usize::MAX);
         cluster.check_size(gpus).map_err(size)?;
         Ok(SizedCluster { cluster, gpus })
+    }
+
+    /// Limits the memory of each rank to `bytes`.
+    #[must_use]
+    pub fn with_memory_limit(mut self, bytes: f64) -> SizedCluster {
+        let gpu = &self.cluster.gpu;
+        let bytes = if gpu.is_shared() { bytes * self.gpus as f64 } else { bytes };
+        if bytes < gpu.memory.value {
+            let cluster = Arc::make_mut(&mut self.cluster);
+            Arc::make_mut(&mut cluster.gpu).memory.value = bytes;
+        }
+        self
     }
 
     /// Takes `gpus` GPUs of `cluster`.
@@ -118,7 +139,8 @@ mod tests {
             ("llama3x24577", "llama3x24577: the cluster `llama3` has 24576 GPUs"),
             ("h100", "h100: the number of GPUs is missing: write h100x64"),
             ("mi300x", "mi300x: the number of GPUs is missing: write mi300xx64"),
-            ("h100x16k", "unknown cluster `h100x16k`"),
+            ("h100x16k", "h100x16k: `16k` is no number of GPUs: write h100x64"),
+            ("h100x-1", "h100x-1: `-1` is no number of GPUs"),
             ("x8", "unknown cluster ``"),
             ("h10x8", "unknown cluster `h10`; did you mean `h100`? known are"),
             ("nonex8", "unknown cluster `none`; known are a100-40gb, a100-dgx"),

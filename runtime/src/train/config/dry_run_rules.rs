@@ -56,7 +56,8 @@ pub fn a_cluster_is_of_a_run(settings: &RunSettings, problems: &mut Problems) {
 /// A search chooses the mesh, begins a new run, and prints one report.
 pub fn a_plan_is_alone(settings: &RunSettings, problems: &mut Problems) {
     let Some(SizedCluster { cluster, gpus }) = &settings.plan else {
-        for name in ["top", "fix"].into_iter().filter(|name| settings.is_on(name)) {
+        let is_unused = |name: &&str| settings.is_on(name) && !settings.is_given("plan");
+        for name in ["top", "fix"].into_iter().filter(is_unused) {
             problems.add(&[name, "plan"], "needs --plan CLUSTERxN");
         }
         return;

@@ -105,6 +105,8 @@ impl RunSettings {
         if let Some(on) = self.simulate.as_ref().filter(|_| !self.is_given("device")) {
             self.device = DeviceChoice::of_cluster(&on.cluster);
         }
+        let limit = self.memory_limit.map_or(f64::INFINITY, |bytes| bytes as f64);
+        self.simulate = self.simulate.map(|on| on.with_memory_limit(limit));
         self
     }
 

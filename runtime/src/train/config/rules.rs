@@ -113,11 +113,11 @@ fn others_are_given(settings: &RunSettings, problems: &mut Problems) {
     let validates = settings.is_given("eval-data") || settings.is_given("eval-fraction");
     let message = "needs validation data: --eval-data FILE, or --eval-fraction X of --data";
     need(validates, "eval-data", "eval-every eval-steps early-stop keep-best", message);
-    let simulates = settings.simulate.is_some();
-    let is_predicted = simulates || settings.plan.is_some();
+    let simulates = settings.is_given("simulate");
+    let is_predicted = simulates || settings.is_given("plan");
     let message = "needs --simulate CLUSTERxN or --plan CLUSTERxN; --explain takes it itself, as --explain json";
     need(is_predicted, "simulate", "out", message);
-    let is_reported = is_predicted || settings.explain.is_some() || settings.preflight.is_some();
+    let is_reported = is_predicted || settings.is_given("explain") || settings.preflight.is_some();
     let message =
         "needs --explain, --simulate CLUSTERxN or --plan CLUSTERxN, whose result it shows";
     need(is_reported, "explain", "report", message);

@@ -253,7 +253,7 @@ settings! {
          [FORMAT: text]"
         explain: Option<OutputForm>, "FORMAT", alone "text" => #[serde(skip)] explain;
         "Simulate a step on N GPUs of a cluster, such as h100x64 or my.tomlx64, print its time, utilization and \
-         memory, and exit; `meshwright clusters` lists the clusters [default of --mesh: auto=N]"
+         memory, and exit; `meshwright clusters` lists the clusters [default of --mesh: the best plan]"
         simulate: Option<SizedCluster>, "CLUSTERxN" => #[serde(skip)] simulate;
         "Cluster of the run: its steps are simulated at the end, beside the measured ones, and --mesh auto=N plans on \
          its GPUs; a name of `meshwright clusters` or a file [default: that of the GPUs, if known]"

@@ -90,7 +90,7 @@ pub fn open_machine(config: &Config) -> Result<Box<dyn Machine>> {
     if config.is_dry_run() {
         // Only the first of several processes prints. One that a launcher has not started has no rank.
         let own_rank = ProcessRank::from_environment().ok().flatten().map(|own| own.rank);
-        return Ok(Box::new(NoMachine { own_rank, cluster: config.simulate.clone() }));
+        return Ok(Box::new(NoMachine { own_rank, cluster: described_cluster(config) }));
     }
     match config.device {
         DeviceChoice::Cpu => {
@@ -100,6 +100,13 @@ pub fn open_machine(config: &Config) -> Result<Box<dyn Machine>> {
         }
         DeviceChoice::Cuda => open_gpus(config, rank_assignment()?),
     }
+}
+
+/// Returns the GPUs that a run without a machine is described for.
+fn described_cluster(config: &Config) -> Option<SizedCluster> {
+    let given = config.cluster.as_ref();
+    let of_run = || SizedCluster::of(given?, config.mesh.world_size()).ok();
+    config.simulate.clone().or_else(of_run)
 }
 
 /// Returns the memory of this host that is available, in bytes, if known.

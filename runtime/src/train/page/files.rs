@@ -35,7 +35,8 @@ impl DryRunFiles {
     /// A missing folder, a folder instead of a file, a file of another program, a folder that takes no files, and one
     /// file for both.
     pub fn check(report: Option<&Path>, trace: Option<&Path>) -> Result<DryRunFiles> {
-        if report.is_some() && report == trace {
+        let absolute = |path: &Path| std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+        if report.is_some() && report.map(absolute) == trace.map(absolute) {
             let message = "--report: is also the file of --trace; name another file";
             return Err(Error::Input(message.to_owned()));
         }

@@ -55,6 +55,10 @@ pub use scaling::ScalingPoint;
 /// # Errors
 /// Settings that are wrong on every mesh, and a model that does not fit on any.
 pub fn plan_run<M: LanguageModel>(settings: &RunSettings, on: &SizedCluster) -> Result<PlanReport> {
+    let limit = settings.memory_limit.map_or(f64::INFINITY, |bytes| bytes as f64);
+    let on = &on.clone().with_memory_limit(limit);
+    let peak = on.cluster.gpu.peak_of(settings.dtype().dtype());
+    peak.map_err(|error| Error::Input(format!("--plan: {error}")))?;
     let mut found = search::<M>(settings, on, Effort::to_rank(settings.top.unwrap_or(TOP)))?;
     let is_followed = settings.report.is_some() || settings.trace.is_some();
     if let Some(best) = found.plans.first_mut() {
@@ -77,13 +81,19 @@ fn explain_refusal(settings: &RunSettings, on: &SizedCluster, found: Found) -> E
             Error::Config(ConfigError::Invalid(problems))
         }
         (_, Some(reason), _) => Error::Input(reason),
-        (.., parts) => Error::Input(format!(
+        (.., None) => Error::Input(format!(
+            "--plan: no mesh of {} of `{}` has these settings; leave out degrees of --fix, or settings such as --cp, \
+             --zero, --schedule and --micro-batches",
+            counted(on.gpus, "GPU"),
+            on.cluster.name,
+        )),
+        (.., Some(parts)) => Error::Input(format!(
             "--batch {} does not divide into the parts of any mesh of {} of `{}` that is compared; use a multiple of \
              {}, or fix other degrees",
             settings.batch,
             counted(on.gpus, "GPU"),
             on.cluster.name,
-            parts.unwrap_or(1)
+            parts
         )),
     }
 }

@@ -15,6 +15,7 @@ use meshwright_sim::cluster::SizedCluster;
 
 use super::candidate::Candidate;
 use super::parallel::map_on_cores;
+use super::planned_run::PlannedRun;
 use super::search::Found;
 use super::simulated_candidate::simulate_candidate;
 use super::simulations::QUICK_PASSES;
@@ -23,7 +24,8 @@ use super::space::USABLE_MEMORY;
 /// The axes that are left out, each alone.
 const AXES: [AxisId; 4] = [AxisId::Tp, AxisId::Cp, AxisId::Ep, AxisId::Pp];
 
-/// A plan without one of its parts: an axis, whose ranks share the tokens instead, or its recomputation.
+/// A plan without one of the parts of the best one, an axis or recomputation: the best other plan that does without,
+/// or, if none was found, the same plan, in which the ranks of the axis share the tokens.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Omission {
     /// The axis, or `recomputation`.
@@ -34,16 +36,20 @@ pub struct Omission {
     pub slowdown: Option<f64>,
     /// True if the memory of a GPU is enough.
     pub fits: bool,
+    /// The flags, as they are typed.
+    pub flags: String,
 }
 
 impl fmt::Display for Omission {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Omission { without, memory_bytes, slowdown, fits } = self;
+        let Omission { without, memory_bytes, slowdown, fits, flags } = self;
         let bytes = Bytes(*memory_bytes as f64);
         match slowdown {
             None => write!(f, "without {without}: {bytes} of state alone, which does not fit"),
             Some(_) if !fits => write!(f, "without {without}: {bytes}, which does not fit"),
-            Some(slowdown) => write!(f, "without {without}: {slowdown:.2} times as long, {bytes}"),
+            Some(slowdown) => {
+                write!(f, "without {without}: {slowdown:.2} times as long, {bytes}, {flags}")
+            }
         }
     }
 }
@@ -72,10 +78,31 @@ pub fn omissions<M: LanguageModel>(
             memory_bytes,
             slowdown: run.map(|run| run.step_s / best.run.step_s),
             fits: memory_bytes as f64 <= memory,
+            flags: candidate.to_string(),
         })
     };
-    let variants = variants(&best.candidate, |name| settings.is_given(name));
-    map_on_cores(&variants, || (), simulate).into_iter().flatten().collect()
+    let mut omissions = Vec::new();
+    let mut unknown = Vec::new();
+    for (without, candidate) in variants(&best.candidate, |name| settings.is_given(name)) {
+        let lacks = |plan: &&PlannedRun| match AXES.iter().find(|axis| axis.to_string() == without)
+        {
+            Some(axis) => plan.candidate.mesh.degree(*axis) == 1,
+            None => plan.candidate.recompute == RecomputeOverride::Off,
+        };
+        let others = found.plans[1..].iter().filter(lacks);
+        match others.min_by(|a, b| a.run.step_s.total_cmp(&b.run.step_s)) {
+            Some(PlannedRun { candidate, run }) => omissions.push(Omission {
+                without,
+                memory_bytes: run.memory_bytes,
+                slowdown: Some(run.step_s / best.run.step_s),
+                fits: true,
+                flags: candidate.to_string(),
+            }),
+            None => unknown.push((without, candidate)),
+        }
+    }
+    omissions.extend(map_on_cores(&unknown, || (), simulate).into_iter().flatten());
+    omissions
 }
 
 /// Returns the candidate without each of its parts that are not given.
@@ -83,7 +110,7 @@ fn variants(best: &Candidate, is_given: impl Fn(&str) -> bool) -> Vec<(String, C
     let mut variants = Vec::new();
     for axis in AXES {
         let degree = best.mesh.degree(axis);
-        if degree == 1 || !best.micro_batches.is_multiple_of(degree) {
+        if degree == 1 {
             continue;
         }
         let sharing = if best.mesh.degree(AxisId::Fsdp) > 1 { AxisId::Fsdp } else { AxisId::Dp };
@@ -96,7 +123,7 @@ fn variants(best: &Candidate, is_given: impl Fn(&str) -> bool) -> Vec<(String, C
         // Experts share their tokens over `ep` already.
         let micro_batches = match axis {
             AxisId::Ep => best.micro_batches,
-            _ => best.micro_batches / degree,
+            _ => (best.micro_batches / degree).max(1),
         };
         let schedule = best.schedule.filter(|_| axis != AxisId::Pp);
         variants.push((axis.to_string(), Candidate { mesh, micro_batches, schedule, ..*best }));
@@ -144,10 +171,11 @@ mod tests {
             memory_bytes: 88_300_000_000,
             slowdown: Some(0.9),
             fits: false,
+            flags: "--mesh dp=8".into(),
         };
         assert_eq!(omission.to_string(), "without cp: 88.3 GB, which does not fit");
         (omission.fits, omission.slowdown) = (true, Some(1.25));
-        assert_eq!(omission.to_string(), "without cp: 1.25 times as long, 88.3 GB");
+        assert_eq!(omission.to_string(), "without cp: 1.25 times as long, 88.3 GB, --mesh dp=8");
         (omission.fits, omission.slowdown) = (false, None);
         assert_eq!(omission.to_string(), "without cp: 88.3 GB of state alone, which does not fit");
     }

@@ -12,14 +12,19 @@ pub const fn tie(gpus: usize) -> f64 {
     if gpus > FEW_GPUS { 0.05 } else { 0.03 }
 }
 
+/// Fraction of the memory of a GPU above which a plan is less simple: little of it is free.
+const TIGHT: f64 = 0.85;
+
 /// Sorts plans: first those that tie with the fastest one, the simplest first, which has fewest axes, then least
-/// recomputation, then most free memory; then the others by their time. Of plans that differ only in the axes that
+/// recomputation, then free memory, then the lowest ZeRO stage; then the others by their time. Of plans that differ only in the axes that
 /// share the tokens, and have the same time and memory, the first is kept.
 pub fn rank(plans: &mut Vec<PlannedRun>, gpus: usize) {
     let fastest = plans.iter().map(|plan| plan.run.step_s).fold(f64::INFINITY, f64::min);
     let is_tie = |plan: &PlannedRun| plan.run.step_s <= fastest * (1.0 + tie(gpus));
     let simplicity = |plan: &PlannedRun| {
-        (plan.candidate.axes(), plan.candidate.recomputed(), plan.run.memory_bytes)
+        let PlannedRun { candidate, run } = plan;
+        let is_tight = run.memory_bytes as f64 > TIGHT * run.gpu_memory_bytes as f64;
+        (candidate.axes(), candidate.recomputed(), is_tight, candidate.zero.number())
     };
     plans.sort_by(|a, b| {
         let by_time = a.run.step_s.total_cmp(&b.run.step_s);
@@ -66,7 +71,9 @@ mod tests {
         let mesh = mesh.parse().unwrap();
         let (zero, schedule, micro_batches, is_eager) = Default::default();
         let candidate = Candidate { mesh, zero, schedule, micro_batches, recompute, is_eager };
-        let run = SimulatedRun { step_s, memory_bytes, ..SimulatedRun::default() };
+        let gpu_memory_bytes = 21;
+        let run =
+            SimulatedRun { step_s, memory_bytes, gpu_memory_bytes, ..SimulatedRun::default() };
         PlannedRun { candidate, run }
     }
 

@@ -8,7 +8,7 @@ use crate::backend::Bytes;
 use crate::train::LanguageModel;
 use crate::train::config::RunSettings;
 use crate::train::console::counted;
-use crate::train::simulate::SimulatedRun;
+use crate::train::simulate::{Seconds, SimulatedRun};
 use meshwright_sim::cluster::SizedCluster;
 
 use super::candidate::Candidate;
@@ -21,6 +21,8 @@ use super::search::Found;
 
 /// Width of the name of a line.
 const INDENT: usize = 8;
+/// Fraction of a step below which a part does not limit a plan.
+const SMALL: f64 = 0.02;
 /// Fraction of the memory of a GPU above which it limits a plan.
 const FULL: f64 = 0.85;
 
@@ -79,8 +81,9 @@ impl PlanReport {
     pub fn question(&self) -> String {
         let PlanReport { on, batch, seq, found, .. } = self;
         format!(
-            "plan of {} of {} for {:.4} B parameters, {} of {seq} tokens a step",
-            counted(on.gpus, &on.cluster.gpu.name),
+            "plan of {} ({}) of {} for {:.4} B parameters, {} of {seq} tokens a step",
+            counted(on.gpus, "GPU"),
+            on.cluster.gpu.name,
             on.cluster.name,
             found.model.parameters / 1e9,
             counted(*batch, "sequence"),
@@ -151,9 +154,9 @@ impl fmt::Display for PlanReport {
 fn describe(plan: &PlannedRun, best: &SimulatedRun) -> String {
     let run = &plan.run;
     format!(
-        "{:.2}x  {:.2} s  MFU {:.1} %  {}  {}",
+        "{:.2}x  {}  MFU {:.1} %  {}  {}",
         run.step_s / best.step_s,
-        run.step_s,
+        Seconds(run.step_s),
         100.0 * run.mfu,
         Bytes(run.memory_bytes as f64),
         plan.candidate
@@ -169,6 +172,9 @@ fn binding(run: &SimulatedRun) -> String {
     let largest = losses.max_by(|a, b| a.1.total_cmp(b.1));
     let mut text = match largest {
         None => "computation: nothing else takes time".to_owned(),
+        Some((_, seconds)) if *seconds < SMALL * run.step_s => {
+            format!("computation: nothing else takes {:.0} % of the step", 100.0 * SMALL)
+        }
         Some((name, seconds)) => {
             let what = match &**name {
                 "bubble" => "the pipeline bubble".to_owned(),

@@ -70,7 +70,7 @@ const RULES: [Rule; 11] = [
         },
     },
     Rule {
-        name: "no tp, pp and cp below that",
+        name: "no tp, pp and cp up to 1,000 GPUs, 50 B parameters and 16 K tokens",
         applies: |scale, _| scale.gpus <= 1000 && scale.parameters <= 50e9 && scale.seq <= 16_384,
         keeps: |_, plan| {
             [AxisId::Tp, AxisId::Pp, AxisId::Cp].into_iter().all(|axis| degree(plan, axis) == 1)
@@ -82,7 +82,7 @@ const RULES: [Rule; 11] = [
         keeps: |scale, plan| degree(plan, AxisId::Tp) <= scale.node,
     },
     Rule {
-        name: "cp up to the number of key and value heads, for Ulysses",
+        name: "cp times tp up to the number of key and value heads, for Ulysses",
         applies: |_, plan| degree(plan, AxisId::Cp) > 1,
         keeps: |scale, plan| {
             degree(plan, AxisId::Cp) * degree(plan, AxisId::Tp) <= scale.outline.kv_heads
@@ -126,7 +126,7 @@ pub fn check_rules(scale: &RunScale<'_>, plans: &[PlannedRun]) -> Vec<RuleVerdic
         let fastest = others.map(|plan| plan.run.step_s).fold(f64::INFINITY, f64::min);
         let slower = fastest / best.run.step_s;
         let reason = match slower {
-            f64::INFINITY => "no plan that keeps it fits, or comes near in its estimate".to_owned(),
+            f64::INFINITY => "no plan that was simulated keeps it".to_owned(),
             ..1.01 => "a plan that keeps it is as fast, but less simple".to_owned(),
             _ => format!("the best simulated plan that keeps it takes {slower:.2} times as long"),
         };

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use crate::layout::AxisId;
 use crate::mesh::MeshShape;
 use crate::schedule::ScheduleKind;
 use crate::tensor::ZeroStage;
@@ -42,8 +43,12 @@ struct Correction {
 /// Candidates that are simulated before estimates are corrected again.
 const TOGETHER: usize = 2;
 
+/// Tries to find a plan without a part of the best one.
+const TRIES: usize = 2;
+
 /// Simulates the candidates with the best estimates, and returns those that fit. Estimates of candidates that are alike
-/// are corrected by those that have been simulated.
+/// are corrected by those that have been simulated: first one of each ZeRO stage without a pipeline, which take little
+/// time, then the best ones, and at the end candidates without a part of the best plan, if it has no such rival.
 ///
 /// # Errors
 /// That are not of a candidate.
@@ -52,41 +57,123 @@ pub fn simulate_best<M: LanguageModel>(
     on: &SizedCluster,
     effort: Effort,
     model: &SearchedModel,
-    mut queue: Vec<(Estimate, Candidate)>,
+    queue: Vec<(Estimate, Candidate)>,
     left_out: &mut LeftOut,
 ) -> Result<Vec<PlannedRun>> {
-    let memory = USABLE_MEMORY * on.cluster.gpu.memory.value;
-    let mut simulated = 0;
-    let mut corrections: HashMap<Kind, Correction> = HashMap::new();
-    let mut of_mesh: HashMap<MeshShape, usize> = HashMap::new();
-    let mut plans: Vec<PlannedRun> = Vec::new();
-    while plans.len() < effort.plans && simulated < effort.candidates {
-        let corrected = |(estimate, candidate): &(Estimate, Candidate)| {
-            let of_kind = corrections.get(&kind(candidate));
-            of_kind.map_or(*estimate, |correction| Estimate {
-                seconds: estimate.seconds * correction.seconds,
-                bytes: estimate.bytes * correction.bytes,
-            })
-        };
-        // The last is the next.
-        queue.sort_by_cached_key(|queued| {
-            let (Estimate { seconds, bytes }, candidate) = (corrected(queued), queued.1);
-            let passes = model.outline.layers * candidate.micro_batches;
-            let is_late = (bytes > memory, passes > QUICK_PASSES);
-            let others = of_mesh.get(&candidate.mesh).copied().unwrap_or_default() as f64;
-            let price = AXIS_PRICE * candidate.axes() as f64 + SAME_MESH_PRICE * others;
-            let price = seconds * (1.0 + price);
-            std::cmp::Reverse((is_late, (price * 1e9) as u64))
-        });
-        let fastest = plans.iter().map(|plan| plan.run.step_s).fold(f64::INFINITY, f64::min);
-        if queue.last().is_none_or(|next| corrected(next).seconds > FAR_BEHIND * fastest) {
+    let mut best = Simulations {
+        settings,
+        on,
+        memory: USABLE_MEMORY * on.cluster.gpu.memory.value,
+        layers: model.outline.layers,
+        queue,
+        corrections: HashMap::new(),
+        of_mesh: HashMap::new(),
+        plans: Vec::new(),
+        left_out,
+    };
+    if effort.plans > 1 {
+        let stages = [
+            ZeroStage::Replicated,
+            ZeroStage::Optimizer,
+            ZeroStage::Gradients,
+            ZeroStage::Parameters,
+        ];
+        let first = stages
+            .into_iter()
+            .filter_map(|zero| best.take(|candidate| kind(candidate) == (None, zero)));
+        let first: Vec<_> = first.collect();
+        best.simulate::<M>(first)?;
+    }
+    let (plans, mut simulated) = (best.plans.len() + effort.plans, 0);
+    while best.plans.len() < plans && simulated < effort.candidates {
+        let is_near = best.next_seconds() <= FAR_BEHIND * best.fastest();
+        let next: Vec<_> =
+            (0..TOGETHER.min(effort.plans)).filter_map(|_| best.take(|_| is_near)).collect();
+        if next.is_empty() {
             break;
         }
-        let next = queue.split_off(queue.len().saturating_sub(TOGETHER.min(effort.plans)));
         simulated += next.len();
-        for (_, candidate) in &next {
-            *of_mesh.entry(candidate.mesh).or_default() += 1;
+        best.simulate::<M>(next)?;
+    }
+    if effort.plans > 1 {
+        for lacks in PARTS {
+            for _ in 0..TRIES {
+                if best.plans.is_empty() || best.plans.iter().any(|plan| lacks(&plan.candidate)) {
+                    break;
+                }
+                let Some(rival) = best.take(lacks) else { break };
+                best.simulate::<M>(vec![rival])?;
+            }
         }
+    }
+    best.left_out.behind += best.queue.len();
+    Ok(best.plans)
+}
+
+/// Returns true for candidates without a part: pipelines, context and tensor parallelism, and recomputation.
+const PARTS: [fn(&Candidate) -> bool; 4] = [
+    |candidate| candidate.pp() == 1,
+    |candidate| candidate.mesh.degree(AxisId::Cp) == 1,
+    |candidate| candidate.mesh.degree(AxisId::Tp) == 1,
+    |candidate| candidate.recomputed() == 0,
+];
+
+/// Candidates that wait for their simulation, and those that fit.
+struct Simulations<'a> {
+    settings: &'a RunSettings,
+    on: &'a SizedCluster,
+    /// Bytes that a plan may need.
+    memory: f64,
+    layers: usize,
+    queue: Vec<(Estimate, Candidate)>,
+    corrections: HashMap<Kind, Correction>,
+    /// Candidates of each mesh that have been simulated.
+    of_mesh: HashMap<MeshShape, usize>,
+    plans: Vec<PlannedRun>,
+    left_out: &'a mut LeftOut,
+}
+
+impl Simulations<'_> {
+    fn corrected(&self, (estimate, candidate): &(Estimate, Candidate)) -> Estimate {
+        let of_kind = self.corrections.get(&kind(candidate));
+        of_kind.map_or(*estimate, |correction| Estimate {
+            seconds: estimate.seconds * correction.seconds,
+            bytes: estimate.bytes * correction.bytes,
+        })
+    }
+
+    /// Returns the order in which a candidate is simulated: those that may not fit, or take long, come last.
+    fn order(&self, queued: &(Estimate, Candidate)) -> (bool, bool, u64) {
+        let (Estimate { seconds, bytes }, candidate) = (self.corrected(queued), queued.1);
+        let passes = self.layers * candidate.micro_batches;
+        let others = self.of_mesh.get(&candidate.mesh).copied().unwrap_or_default() as f64;
+        let price = AXIS_PRICE * candidate.axes() as f64 + SAME_MESH_PRICE * others;
+        (bytes > self.memory, passes > QUICK_PASSES, (seconds * (1.0 + price) * 1e9) as u64)
+    }
+
+    /// Removes the first of the candidates that `is_meant` selects.
+    fn take(&mut self, is_meant: impl Fn(&Candidate) -> bool) -> Option<(Estimate, Candidate)> {
+        let meant = self.queue.iter().enumerate().filter(|(_, (_, candidate))| is_meant(candidate));
+        let (index, _) = meant.min_by_key(|(_, queued)| self.order(queued))?;
+        let taken = self.queue.swap_remove(index);
+        *self.of_mesh.entry(taken.1.mesh).or_default() += 1;
+        Some(taken)
+    }
+
+    /// Returns the corrected estimate of the next candidate.
+    fn next_seconds(&self) -> f64 {
+        let next = self.queue.iter().min_by_key(|queued| self.order(queued));
+        next.map_or(f64::INFINITY, |next| self.corrected(next).seconds)
+    }
+
+    /// Returns the time of the fastest plan.
+    fn fastest(&self) -> f64 {
+        self.plans.iter().map(|plan| plan.run.step_s).fold(f64::INFINITY, f64::min)
+    }
+
+    /// Simulates candidates, and keeps those that fit.
+    fn simulate<M: LanguageModel>(&mut self, next: Vec<(Estimate, Candidate)>) -> Result<()> {
+        let (settings, on) = (self.settings, self.on);
         let runs = map_on_cores(
             &next,
             || (),
@@ -95,21 +182,22 @@ pub fn simulate_best<M: LanguageModel>(
         for ((estimate, _), run) in next.into_iter().zip(runs) {
             match run {
                 Ok(plan) => {
-                    correct(&mut corrections, &estimate, &plan);
-                    if plan.run.memory_bytes as f64 <= memory {
-                        plans.push(plan);
+                    correct(&mut self.corrections, &estimate, &plan);
+                    if plan.run.memory_bytes as f64 <= self.memory {
+                        self.plans.push(plan);
                     } else {
-                        left_out.activations += 1;
+                        self.left_out.activations += 1;
                     }
                 }
-                Err(Error::Input(reason)) => left_out.refuse_model(1, reason),
-                Err(Error::Config(ConfigError::Invalid(problems))) => left_out.refuse(problems),
+                Err(Error::Input(reason)) => self.left_out.refuse_model(1, reason),
+                Err(Error::Config(ConfigError::Invalid(problems))) => {
+                    self.left_out.refuse(problems)
+                }
                 Err(error) => return Err(error),
             }
         }
+        Ok(())
     }
-    left_out.behind += queue.len();
-    Ok(plans)
 }
 
 fn kind(candidate: &Candidate) -> Kind {

@@ -63,7 +63,8 @@ pub fn frames<M: LanguageModel>(
     for mesh in meshes(settings, on, model) {
         let rows = rows(settings, &mesh);
         if rows.is_empty() {
-            left_out.refuse_batch(mesh.degree_of(AxisSet::DATA));
+            let each = if settings.is_given("micro-batches") { settings.micro_batches } else { 1 };
+            left_out.refuse_batch(mesh.degree_of(AxisSet::DATA) * each);
             continue;
         }
         for zero in zero_stages(settings, &mesh) {

@@ -35,11 +35,14 @@ impl Prediction {
 
     /// Compares it with a measured step of `seconds`.
     pub fn beside(&self, seconds: f64) -> String {
-        format!(
-            "step time: {:.1} ms measured (median), {self} ({:+.1} %)",
-            seconds * 1e3,
-            (self.step_s / seconds - 1.0) * 100.0
-        )
+        let error = self.step_s / seconds - 1.0;
+        let advice = if error.abs() > self.uncertainty {
+            "; that is beyond its uncertainty: --record and `meshwright calibrate` describe this machine"
+        } else {
+            ""
+        };
+        let (measured, percent) = (seconds * 1e3, error * 100.0);
+        format!("step time: {measured:.1} ms measured (median), {self} ({percent:+.1} %){advice}")
     }
 }
 
@@ -61,6 +64,15 @@ pub fn cluster_of(
     (ranks, dtype): (usize, DType),
     machine: &dyn Machine,
 ) -> Result<Option<SizedCluster>> {
+    let device = machine.device();
+    if let Some(cluster) = given.filter(|cluster| cluster.gpu.is_shared() == device.is_gpu) {
+        let (described, run) = if device.is_gpu { ("a CPU", "GPUs") } else { ("GPUs", "the CPU") };
+        return Err(Error::Input(format!(
+            "--cluster: {} describes {described}, and this run is on {run}; leave it out, or give a description of \
+             this machine, as `meshwright calibrate` writes it",
+            cluster.name
+        )));
+    }
     let sized = |cluster: &Arc<Cluster>| {
         cluster.gpu.peak_of(dtype)?;
         SizedCluster::of(cluster, ranks)
@@ -69,7 +81,6 @@ pub fn cluster_of(
         let on = sized(cluster).map_err(|error| Error::Input(format!("--cluster: {error}")))?;
         return Ok(Some(on));
     }
-    let device = machine.device();
     let is_known = device.is_gpu && device.ranks_each == 1;
     let known = is_known.then(|| Catalog::new().cluster_of_driver_name(&device.name)).flatten();
     Ok(known.and_then(|cluster| sized(&cluster).ok()))

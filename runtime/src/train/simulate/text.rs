@@ -61,7 +61,7 @@ impl SimulatedRun {
         });
         let parts = parts.collect::<Vec<_>>().join(", ");
         let verdict = if self.fits() { "" } else { "does not fit: " };
-        format!("{verdict}{needed} of {available} on the fullest rank: {parts}")
+        format!("{verdict}{needed} of {available} on the fullest rank; peaks: {parts}")
     }
 }
 
@@ -85,10 +85,10 @@ impl fmt::Display for Scaled {
         let units = [(1e12, " T"), (1e9, " B"), (1e6, " M"), (1e3, " k")];
         match units.iter().find(|(scale, _)| self.0 >= *scale) {
             Some((scale, unit)) => {
-                let number = format!("{:.3}", self.0 / scale);
-                // Three digits.
-                let end = if number.find('.') >= Some(3) { 3 } else { 4 };
-                write!(f, "{}{unit}", &number[..end])
+                let number = self.0 / scale;
+                // Three digits, or all before the point.
+                let decimals = if number < 9.995 { 2 } else { usize::from(number < 99.95) };
+                write!(f, "{number:.decimals$}{unit}")
             }
             None => write!(f, "{:.0}", self.0),
         }

@@ -18,6 +18,14 @@ pub fn choose_on_machine<M: LanguageModel>(
     ranks: Option<usize>,
     is_resumed: bool,
 ) -> Result<(Config, Box<dyn Machine>)> {
+    let simulated = settings.simulate.as_ref().filter(|on| !on.cluster.gpu.is_shared());
+    if let Some(on) = simulated.filter(|_| !is_resumed)
+        && let Some(ChosenMesh { config, reason }) = choose_planned::<M>(settings, on, |_| Ok(()))
+    {
+        let machine = open_machine(&config)?;
+        print_choice(machine.as_ref(), &reason);
+        return Ok((config, machine));
+    }
     let (device, is_dry_run) = (settings.device, settings.is_dry_run());
     let ranks = ranks.map_or_else(|| suggested_ranks(device), Ok)?;
     if !is_dry_run {
@@ -60,8 +68,13 @@ pub fn choose_on_machine<M: LanguageModel>(
         None => (open_machine(&config)?, None),
     };
     reason += &note_on_memory(&config, memory, fits_here);
-    if machine.own_rank().is_none_or(|rank| rank == 0) {
-        print_line(&reason);
-    }
+    print_choice(machine.as_ref(), &reason);
     Ok((config, machine))
+}
+
+/// Prints a choice, in the process of rank 0.
+fn print_choice(machine: &dyn Machine, reason: &str) {
+    if machine.own_rank().is_none_or(|rank| rank == 0) {
+        print_line(reason);
+    }
 }
