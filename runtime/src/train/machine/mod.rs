@@ -202,7 +202,11 @@ impl Machine for CpuMachine {
 fn cpu_name() -> String {
     let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let name = text.lines().find_map(|line| line.strip_prefix("model name")?.split_once(':'));
-    name.map_or_else(|| std::env::consts::ARCH.to_owned(), |(_, name)| name.trim().to_owned())
+    let Some((_, name)) = name else { return std::env::consts::ARCH.to_owned() };
+    // Without trademarks and clock rates: `Intel(R) Xeon(R) Gold 6430 CPU @ 2.10GHz`.
+    let name = name.split('@').next().unwrap_or_default().replace("(R)", "").replace("(TM)", "");
+    let words = name.split_whitespace().filter(|word| !["CPU", "Processor"].contains(word));
+    words.collect::<Vec<_>>().join(" ")
 }
 
 /// No machine, for a run that computes nothing: none at all, or GPUs of a described cluster.

@@ -1,6 +1,7 @@
 //! The plan of a run: settings are checked against files, model and mesh before any rank starts.
 
 mod checks;
+mod claimed_output;
 mod data_list;
 mod data_tokenizer;
 mod dataset;
@@ -44,12 +45,13 @@ use memory::DryRun;
 use model_plan::hf_tensors;
 
 pub use checks::{check_auto_ranks, check_context, check_documents_are_used};
+pub use claimed_output::{claim, unwritable};
 pub use dataset::with_vocab_of_data;
 pub use description::describe_mesh;
 pub use memory::MemoryPlan;
 pub use model_plan::{ModelFlops, ModelPlan};
 pub use opened_model::OpenedModel;
-pub use outputs::{PreparedOutputs, claim, unwritable};
+pub use outputs::PreparedOutputs;
 pub use pipeline::{PipelinePlan, build_model};
 pub use resume::{open_if_any, open_resumed, take_saved_settings, warn_of_newer_checkpoints};
 pub use saved_settings::{other_samples, settings_to_save};

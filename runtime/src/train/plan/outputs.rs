@@ -15,6 +15,7 @@ use crate::train::report::{ClaimedEvents, ClaimedMetrics, KnownSteps, MetricsFil
 use crate::train::{Error, Result};
 
 use super::Plan;
+use super::claimed_output::{claim, unwritable};
 use super::output_check::check_outputs;
 use super::record_file::RecordFile;
 
@@ -72,26 +73,6 @@ fn describe_steps(steps: &[u64]) -> String {
             format!("steps {} and {last}", text(first))
         }
         [first, .., last] => format!("{} from step {first} to {last}", steps.len()),
-    }
-}
-
-pub fn unwritable(flag: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> Error {
-    move |source| Error::Output { flag, path: path.to_owned(), source }
-}
-
-/// Locks the file of a flag, whose content must be one that earlier runs have written.
-pub fn claim(
-    flag: &'static str,
-    path: PathBuf,
-    is_own: fn(&mut dyn Read) -> bool,
-) -> Result<(ClaimedFile, PathBuf)> {
-    let claimed = ClaimedFile::claim(&path, |mut file| {
-        let problem = "it was written by another program, and would be lost; name another file, or remove this one";
-        if is_own(&mut file) { Ok(()) } else { Err(std::io::Error::other(problem)) }
-    });
-    match claimed {
-        Ok(claimed) => Ok((claimed, path)),
-        Err(error) => Err(unwritable(flag, &path)(error)),
     }
 }
 

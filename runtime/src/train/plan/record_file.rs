@@ -13,7 +13,7 @@ use crate::train::{Error, Result};
 use meshwright_sim::calibrate::StepRecord;
 
 use super::Plan;
-use super::outputs::{claim, unwritable};
+use super::claimed_output::{claim, unwritable};
 
 const FLAG: &str = "--record";
 

@@ -43,6 +43,8 @@ struct Correction {
 /// Candidates that are simulated before estimates are corrected again.
 const TOGETHER: usize = 2;
 
+/// Time of an estimate, over the least one, up to which a candidate is simulated to correct others.
+const EXPLORED: f64 = 1.5;
 /// Tries to find a plan without a part of the best one.
 const TRIES: usize = 2;
 
@@ -80,7 +82,7 @@ pub fn simulate_best<M: LanguageModel>(
         ];
         let first = stages
             .into_iter()
-            .filter_map(|zero| best.take(|candidate| kind(candidate) == (None, zero)));
+            .filter_map(|zero| best.take_quick(|candidate| kind(candidate) == (None, zero)));
         let first: Vec<_> = first.collect();
         best.simulate::<M>(first)?;
     }
@@ -101,7 +103,7 @@ pub fn simulate_best<M: LanguageModel>(
                 if best.plans.is_empty() || best.plans.iter().any(|plan| lacks(&plan.candidate)) {
                     break;
                 }
-                let Some(rival) = best.take(lacks) else { break };
+                let Some(rival) = best.take_quick(lacks) else { break };
                 best.simulate::<M>(vec![rival])?;
             }
         }
@@ -153,7 +155,29 @@ impl Simulations<'_> {
 
     /// Removes the first of the candidates that `is_meant` selects.
     fn take(&mut self, is_meant: impl Fn(&Candidate) -> bool) -> Option<(Estimate, Candidate)> {
-        let meant = self.queue.iter().enumerate().filter(|(_, (_, candidate))| is_meant(candidate));
+        self.take_queued(|_, (_, candidate)| is_meant(candidate))
+    }
+
+    /// As [`take`](Self::take), of those that fit by their estimate, are not far behind, and whose dry run takes few
+    /// seconds.
+    fn take_quick(
+        &mut self,
+        is_meant: impl Fn(&Candidate) -> bool,
+    ) -> Option<(Estimate, Candidate)> {
+        let seconds = self.queue.iter().map(|(estimate, _)| estimate.seconds);
+        let least = self.fastest().min(seconds.fold(f64::INFINITY, f64::min));
+        self.take_queued(|this, queued| {
+            let (is_large, is_slow, _) = this.order(queued);
+            let is_near = this.corrected(queued).seconds <= EXPLORED * least;
+            is_meant(&queued.1) && !is_large && !is_slow && is_near
+        })
+    }
+
+    fn take_queued(
+        &mut self,
+        is_meant: impl Fn(&Self, &(Estimate, Candidate)) -> bool,
+    ) -> Option<(Estimate, Candidate)> {
+        let meant = self.queue.iter().enumerate().filter(|(_, queued)| is_meant(self, queued));
         let (index, _) = meant.min_by_key(|(_, queued)| self.order(queued))?;
         let taken = self.queue.swap_remove(index);
         *self.of_mesh.entry(taken.1.mesh).or_default() += 1;
