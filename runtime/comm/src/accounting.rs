@@ -10,8 +10,8 @@ use meshwright_mesh::AxisSet;
 
 use super::Site;
 use super::call::{Call, CommOp, axes_name};
+use super::call_observer::CallTransfer;
 use super::exposed_time::ExposedClock;
-use super::observed::CallTransfer;
 use super::stats::{CommStats, Counters};
 use super::timeline::{DeviceSpan, SpanCounter};
 

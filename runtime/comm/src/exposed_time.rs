@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::trace::Lane;
 
-use super::observed::CallObserver;
+use super::call_observer::CallObserver;
 use super::timeline::Timeline;
 
 /// A clock that runs while a rank's main thread is in communication of any group. Other threads read it.

@@ -23,6 +23,7 @@
 mod accounting;
 mod blocks;
 mod call;
+mod call_observer;
 mod communicator;
 mod completion;
 mod dry_run;
@@ -78,6 +79,6 @@ pub use timeline::Timeline;
 #[doc(hidden)]
 pub mod __internal {
     pub use crate::call::axes_name;
-    pub use crate::observed::{CallObserver, CallTransfer};
+    pub use crate::call_observer::{CallObserver, CallTransfer};
     pub use crate::timeline::DeviceSpan;
 }

@@ -2,41 +2,11 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
 
 use meshwright_backend::CachingAllocator;
-use meshwright_mesh::AxisSet;
 
+use super::call_observer::CallObserver;
 use super::{Call, CommError, Completion, Engine, GroupMember, Operands, ProcessGroup, RankExit};
-
-/// An observer of the calls of a rank.
-pub trait CallObserver: Send + Sync {
-    /// Observes a call that is issued, and returns its number. `round` is the number of the
-    /// [exchange](super::Communicator::exchange) that it is part of, if the engine [groups
-    /// messages](ProcessGroup::groups_messages).
-    fn call_issued(&self, call: &Call, round: Option<u32>) -> usize;
-
-    /// Observes that the rank waits for an asynchronous call.
-    fn call_awaited(&self, number: usize);
-
-    /// Observes that a blocking call has returned. Kernels since it was issued are those of the engine.
-    fn call_returned(&self) {}
-
-    /// Observes the duration of a transfer, on any thread: from the arrival of the last member until this member is
-    /// done.
-    fn call_transferred(&self, _transfer: &CallTransfer, _duration: Duration) {}
-}
-
-/// The transfer of a call.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct CallTransfer {
-    /// Name of the operation, such as `all_reduce`.
-    pub op: &'static str,
-    /// Axes of the process group.
-    pub axes: AxisSet,
-    /// Payload bytes that this rank has sent, or received by a receive.
-    pub bytes: usize,
-}
 
 /// Passes each call to an observer, and then to another engine.
 #[derive(Clone)]

@@ -11,8 +11,9 @@ use meshwright_mesh::{Coordinates, MeshShape};
 
 use super::accounting::Accounting;
 use super::call::axes_name;
+use super::call_observer::CallObserver;
 use super::dry_run::DryRunEngine;
-use super::observed::{CallObserver, ObservedEngine};
+use super::observed::ObservedEngine;
 use super::process_ranks::ProcessRanks;
 use super::{
     CommError, CommStats, CommTimes, Communicator, Engine, GroupMember, LaunchOptions, Peers, Site,

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use crate::trace::{Arg, Lane, Name, Tracer};
 use meshwright_backend::{Device, DeviceEvent, StreamKind};
 
-use super::observed::{CallObserver, CallTransfer};
+use super::call_observer::{CallObserver, CallTransfer};
 use super::stats::Counters;
 
 /// Trace lanes for the streams of one rank, and the spans that are not drawn yet.
