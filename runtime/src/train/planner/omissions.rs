@@ -156,12 +156,13 @@ mod tests {
             variants.iter().map(|(name, without)| format!("{name}: {without}")).collect()
         };
         let expected = [
+            "tp: --mesh pp=4,fsdp=16,cp=2 --zero 1 --schedule 1f1b --micro-batches 1 --recompute full",
             "cp: --mesh pp=4,fsdp=4,tp=8 --zero 1 --schedule 1f1b --micro-batches 2 --recompute full",
             "pp: --mesh fsdp=8,cp=2,tp=8 --zero 1 --micro-batches 1 --recompute full",
             "recomputation: --mesh pp=4,fsdp=2,cp=2,tp=8 --zero 1 --schedule 1f1b --micro-batches 4 --recompute none",
         ];
         assert_eq!(texts(false), expected);
-        assert_eq!(texts(true), expected[..2]);
+        assert_eq!(texts(true), expected[..3]);
     }
 
     #[test]
