@@ -16,8 +16,8 @@ pub const fn tie(gpus: usize) -> f64 {
 const TIGHT: f64 = 0.85;
 
 /// Sorts plans: first those that tie with the fastest one, the simplest first, which has fewest axes, then least
-/// recomputation, then free memory, then the lowest ZeRO stage; then the others by their time. Of plans that differ only in the axes that
-/// share the tokens, and have the same time and memory, the first is kept.
+/// recomputation, then free memory, then the lowest ZeRO stage; then the others by their time. Of plans that
+/// differ only in the axes that share the tokens, and have the same time and memory, the first is kept.
 pub fn rank(plans: &mut Vec<PlannedRun>, gpus: usize) {
     let fastest = plans.iter().map(|plan| plan.run.step_s).fold(f64::INFINITY, f64::min);
     let is_tie = |plan: &PlannedRun| plan.run.step_s <= fastest * (1.0 + tie(gpus));

@@ -158,8 +158,8 @@ impl Simulations<'_> {
         self.take_queued(|_, (_, candidate)| is_meant(candidate))
     }
 
-    /// As [`take`](Self::take), of those that fit by their estimate, are not far behind, and whose dry run takes few
-    /// seconds.
+    /// Removes one like [`take`](Self::take), of those that fit by their estimate, are not far behind, and are dry-run
+    /// in few seconds.
     fn take_quick(
         &mut self,
         is_meant: impl Fn(&Candidate) -> bool,
