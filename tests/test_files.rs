@@ -25,6 +25,7 @@ const PROGRAMS: [(&str, &[&str]); 6] = [
             "models",
             "pipeline_run",
             "run",
+            "step_logs",
             "ui",
             "words",
         ],

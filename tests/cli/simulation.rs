@@ -94,5 +94,5 @@ fn impossible_simulations_are_refused() {
     // Without a mesh, one is chosen.
     let chosen = workspace.run("--simulate h100x8 --batch 16 --seq 64");
     assert_eq!(chosen.code, Some(0), "{}", chosen.stderr);
-    assert_contains(&chosen.stderr, "--mesh auto: dp=8");
+    assert_contains(&chosen.stderr, "--mesh auto: --mesh dp=8 --zero 0 ");
 }

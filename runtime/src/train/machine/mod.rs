@@ -205,7 +205,7 @@ fn cpu_name() -> String {
     let Some((_, name)) = name else { return std::env::consts::ARCH.to_owned() };
     // Without trademarks and clock rates: `Intel(R) Xeon(R) Gold 6430 CPU @ 2.10GHz`.
     let name = name.split('@').next().unwrap_or_default().replace("(R)", "").replace("(TM)", "");
-    let words = name.split_whitespace().filter(|word| !["CPU", "Processor"].contains(word));
+    let words = name.split_whitespace().filter(|word| *word != "CPU" && !word.starts_with("Proc"));
     words.collect::<Vec<_>>().join(" ")
 }
 
