@@ -10,7 +10,7 @@ use super::call::Call;
 pub trait CallObserver: Send + Sync {
     /// Observes a call that is issued, and returns its number. `round` is the number of the
     /// [exchange](crate::Communicator::exchange) that it is part of, if the engine [groups
-    /// messages](ProcessGroup::groups_messages).
+    /// messages](crate::ProcessGroup::groups_messages).
     fn call_issued(&self, call: &Call, round: Option<u32>) -> usize;
 
     /// Observes that the rank waits for an asynchronous call.

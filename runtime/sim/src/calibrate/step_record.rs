@@ -15,7 +15,7 @@ const VERSION: u32 = 1;
 /// The measured kernels and calls of a steady training step, in SI units.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct StepRecord {
-    /// [`FORMAT`].
+    /// `meshwright step record`.
     pub format: String,
     /// Version of the format.
     pub version: u32,
