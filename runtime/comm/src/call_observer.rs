@@ -16,7 +16,7 @@ pub trait CallObserver: Send + Sync {
     /// Observes that the rank waits for an asynchronous call.
     fn call_awaited(&self, number: usize);
 
-    /// Observes that a blocking call has returned. Kernels since it was issued are those of the engine.
+    /// Observes that a blocking call has returned. Kernels since it was issued belong to the engine.
     fn call_returned(&self) {}
 
     /// Observes the duration of a transfer, on any thread: from the arrival of the last member until this member is

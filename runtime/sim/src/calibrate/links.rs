@@ -131,19 +131,5 @@ fn assumed_level(gpu: &Gpu) -> Level {
 }
 
 fn kind_of(name: &str) -> Option<CommOpKind> {
-    use CommOpKind::*;
-    let all = [
-        AllReduce,
-        AllGather,
-        ReduceScatter,
-        AllToAll,
-        Broadcast,
-        Reduce,
-        Scatter,
-        Gather,
-        Barrier,
-        Send,
-        Recv,
-    ];
-    all.into_iter().find(|op| op.name() == name)
+    CommOpKind::ALL.iter().copied().find(|op| op.name() == name)
 }

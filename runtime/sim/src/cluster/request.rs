@@ -58,7 +58,7 @@ impl SizedCluster {
         self
     }
 
-    /// Takes `gpus` GPUs of `cluster`.
+    /// Returns `gpus` GPUs of `cluster`.
     ///
     /// # Errors
     /// [`ClusterError::Size`] if the cluster does not have so many.

@@ -90,21 +90,41 @@ pub struct CallSite {
     pub line: Option<&'static Location<'static>>,
 }
 
-/// The operation of a [`CommCall`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[allow(missing_docs)]
-pub enum CommOpKind {
-    AllReduce,
-    AllGather,
-    ReduceScatter,
-    AllToAll,
-    Broadcast,
-    Reduce,
-    Scatter,
-    Gather,
-    Barrier,
-    Send,
-    Recv,
+macro_rules! comm_ops {
+    ($($op:ident => $name:literal,)+) => {
+        /// The operation of a [`CommCall`].
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[allow(missing_docs)]
+        pub enum CommOpKind {
+            $($op,)+
+        }
+
+        impl CommOpKind {
+            /// All operations.
+            pub const ALL: &[CommOpKind] = &[$(CommOpKind::$op,)+];
+
+            /// Returns the name, as in `--explain`.
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(CommOpKind::$op => $name,)+
+                }
+            }
+        }
+    };
+}
+
+comm_ops! {
+    AllReduce => "all_reduce",
+    AllGather => "all_gather",
+    ReduceScatter => "reduce_scatter",
+    AllToAll => "all_to_all",
+    Broadcast => "broadcast",
+    Reduce => "reduce",
+    Scatter => "scatter",
+    Gather => "gather",
+    Barrier => "barrier",
+    Send => "send",
+    Recv => "recv",
 }
 
 impl CommOpKind {
@@ -122,23 +142,6 @@ impl CommOpKind {
             CommOp::Barrier => CommOpKind::Barrier,
             CommOp::Send { .. } => CommOpKind::Send,
             CommOp::Recv { .. } => CommOpKind::Recv,
-        }
-    }
-
-    /// Returns the name, as in `--explain`.
-    pub const fn name(self) -> &'static str {
-        match self {
-            CommOpKind::AllReduce => "all_reduce",
-            CommOpKind::AllGather => "all_gather",
-            CommOpKind::ReduceScatter => "reduce_scatter",
-            CommOpKind::AllToAll => "all_to_all",
-            CommOpKind::Broadcast => "broadcast",
-            CommOpKind::Reduce => "reduce",
-            CommOpKind::Scatter => "scatter",
-            CommOpKind::Gather => "gather",
-            CommOpKind::Barrier => "barrier",
-            CommOpKind::Send => "send",
-            CommOpKind::Recv => "recv",
         }
     }
 

@@ -44,7 +44,7 @@ pub struct PlanReport {
 }
 
 impl PlanReport {
-    /// Takes a search that has found plans.
+    /// Creates the report of a search that has found plans.
     pub fn new<M: LanguageModel>(
         settings: &RunSettings,
         on: &SizedCluster,

@@ -29,7 +29,7 @@ pub fn simulate_candidate<M: LanguageModel>(
     if !plan.config.graphs {
         return Ok(planned);
     }
-    // An eager step has messages of its own, so its times are those of another dry run.
+    // An eager step has messages of its own, so its times come from another dry run.
     plan.config.graphs = false;
     let is_faster = |run: &SimulatedRun| run.step_s * (1.0 + tie(on.gpus)) < planned.run.step_s;
     if !is_faster(&SimulatedRun::of_plan::<M>(&plan, on, false)?) {

@@ -207,7 +207,7 @@ fn a_misfit_is_answered_by_what_fits() {
     assert_eq!(text.matches("with --mesh").count(), 3, "{text}");
 }
 
-/// The settings of `--mesh auto=N` on GPUs of a known cluster are those of a plan that the machine accepts.
+/// The settings of `--mesh auto=N` on GPUs of a known cluster come from a plan that the machine accepts.
 #[test]
 fn a_run_is_planned() {
     let (mut settings, on) = settings(&format!("--plan h100x4 {TINY} --recompute full --cp ring"));
