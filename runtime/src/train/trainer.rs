@@ -22,7 +22,7 @@ use super::machine::{Machine, open_machine};
 use super::page::DryRunFiles;
 use super::plan::{Plan, PreparedOutputs, open_resumed, take_saved_settings, with_vocab_of_data};
 use super::record::{MeasuredSteps, Measurements, StepTimer};
-use super::report::{Prediction, cluster_of, output_lines};
+use super::report::{Prediction, given_cluster, output_lines};
 use super::run::{ObserverFactory, RankLoop, RunEnd, Shared, begin_steps, start_clock};
 use super::{Error, LanguageModel, Optimizers, Result, StepObserver, Summary};
 
@@ -212,8 +212,8 @@ impl<M: LanguageModel> Trainer<M> {
         start_clock();
         let machine: Arc<dyn Machine> = Arc::from(machine);
         let prepare = || {
-            let run = (config.mesh.world_size(), config.dtype.dtype());
-            cluster_of(config.cluster.as_ref(), run, &*machine)?;
+            let run = (config.mesh.world_size(), config.dtype.dtype(), config.device);
+            given_cluster(config.cluster.as_ref(), run)?;
             let plan = Plan::new::<M>(config.for_preflight(), Arc::clone(&machine), resumed)?;
             let mut outputs = if plan.config.writes_nothing() {
                 PreparedOutputs::default()

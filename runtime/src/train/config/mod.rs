@@ -70,7 +70,7 @@ pub enum DeviceChoice {
 
 impl DeviceChoice {
     /// Returns the device of the ranks on a cluster.
-    pub(super) fn of_cluster(cluster: &Cluster) -> DeviceChoice {
+    pub(in crate::train) fn of_cluster(cluster: &Cluster) -> DeviceChoice {
         if cluster.gpu.is_shared() { DeviceChoice::Cpu } else { DeviceChoice::Cuda }
     }
 }

@@ -31,7 +31,7 @@ pub use metrics_recorder::MetricsRecorder;
 pub use observer::{StepObserver, StepReport};
 pub use own_metrics::OwnMetrics;
 pub use peak::PeakFlops;
-pub use prediction::{Prediction, cluster_of};
+pub use prediction::{Prediction, cluster_of, given_cluster};
 pub use progress::Progress;
 pub use report_file::MetricsError;
 pub use source_losses::SourceLosses;

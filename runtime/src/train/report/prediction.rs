@@ -4,12 +4,12 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::backend::DType;
-use crate::train::config::Config;
+use crate::train::config::{Config, DeviceChoice};
 use crate::train::machine::Machine;
 use crate::train::plan::Plan;
 use crate::train::simulate::SimulatedRun;
 use crate::train::{Error, LanguageModel, Result};
-use meshwright_sim::cluster::{Catalog, Cluster, SizedCluster};
+use meshwright_sim::cluster::{Catalog, Cluster, ClusterError, SizedCluster};
 
 /// A predicted step time.
 #[derive(Debug, Clone, PartialEq)]
@@ -25,8 +25,8 @@ pub struct Prediction {
 impl Prediction {
     /// Simulates a step of `plan`; `None` if its cluster is unknown, or does not describe the run.
     pub fn of_plan<M: LanguageModel>(plan: &Plan) -> Option<Prediction> {
-        let Config { cluster, mesh, dtype, .. } = &plan.config;
-        let run = (mesh.world_size(), dtype.dtype());
+        let Config { cluster, mesh, dtype, device, .. } = &plan.config;
+        let run = (mesh.world_size(), dtype.dtype(), *device);
         let on = cluster_of(cluster.as_ref(), run, &*plan.machine).ok()??;
         let run = SimulatedRun::of_plan::<M>(plan, &on, false).ok()?;
         let SimulatedRun { cluster, step_s, uncertainty, .. } = run;
@@ -54,34 +54,53 @@ impl fmt::Display for Prediction {
     }
 }
 
-/// Returns the GPUs of `ranks` ranks that compute in `dtype`: of the cluster that is `given` by `--cluster`, or else of
-/// the one that the catalog has for their name.
+/// The ranks of a run, and their dtype and device.
+pub type RunRanks = (usize, DType, DeviceChoice);
+
+/// Returns the GPUs of a run: of the cluster that is `given` by `--cluster`, or else of the one that the catalog has
+/// for their name.
 ///
 /// # Errors
-/// A given cluster without so many GPUs, or whose peak for the dtype is not known.
+/// As [`given_cluster`].
 pub fn cluster_of(
     given: Option<&Arc<Cluster>>,
-    (ranks, dtype): (usize, DType),
+    run: RunRanks,
     machine: &dyn Machine,
 ) -> Result<Option<SizedCluster>> {
+    if given.is_some() {
+        return given_cluster(given, run);
+    }
     let device = machine.device();
-    if let Some(cluster) = given.filter(|cluster| cluster.gpu.is_shared() == device.is_gpu) {
-        let (described, run) = if device.is_gpu { ("a CPU", "GPUs") } else { ("GPUs", "the CPU") };
+    let is_known = device.is_gpu && device.ranks_each == 1;
+    let known = is_known.then(|| Catalog::new().cluster_of_driver_name(&device.name)).flatten();
+    Ok(known.and_then(|cluster| sized(&cluster, run).ok()))
+}
+
+/// Returns the GPUs of a run on the cluster of `--cluster`, if it is given.
+///
+/// # Errors
+/// A cluster of another device, without so many GPUs, or whose peak for the dtype is not known.
+pub fn given_cluster(given: Option<&Arc<Cluster>>, run: RunRanks) -> Result<Option<SizedCluster>> {
+    let Some(cluster) = given else { return Ok(None) };
+    if DeviceChoice::of_cluster(cluster) != run.2 {
+        let (described, device) = match run.2 {
+            DeviceChoice::Cuda => ("a CPU", "GPUs"),
+            DeviceChoice::Cpu => ("GPUs", "the CPU"),
+        };
         return Err(Error::Input(format!(
-            "--cluster: {} describes {described}, and this run is on {run}; leave it out, or give a description of \
-             this machine, as `meshwright calibrate` writes it",
+            "--cluster: {} describes {described}, and this run is on {device}; leave it out, or give a description \
+             of this machine, as `meshwright calibrate` writes it",
             cluster.name
         )));
     }
-    let sized = |cluster: &Arc<Cluster>| {
-        cluster.gpu.peak_of(dtype)?;
-        SizedCluster::of(cluster, ranks)
-    };
-    if let Some(cluster) = given {
-        let on = sized(cluster).map_err(|error| Error::Input(format!("--cluster: {error}")))?;
-        return Ok(Some(on));
-    }
-    let is_known = device.is_gpu && device.ranks_each == 1;
-    let known = is_known.then(|| Catalog::new().cluster_of_driver_name(&device.name)).flatten();
-    Ok(known.and_then(|cluster| sized(&cluster).ok()))
+    let on = sized(cluster, run).map_err(|error| Error::Input(format!("--cluster: {error}")))?;
+    Ok(Some(on))
+}
+
+fn sized(
+    cluster: &Arc<Cluster>,
+    (ranks, dtype, _): RunRanks,
+) -> std::result::Result<SizedCluster, ClusterError> {
+    cluster.gpu.peak_of(dtype)?;
+    SizedCluster::of(cluster, ranks)
 }

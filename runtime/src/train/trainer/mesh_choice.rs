@@ -55,7 +55,7 @@ pub fn choose_on_machine<M: LanguageModel>(
     let planned = match opened.as_ref().filter(|_| is_planned) {
         Some((machine, model, memory)) => {
             let check = |config: &Config| Plan::check_fit::<M>(config, model, *memory);
-            let run = (ranks, settings.dtype().dtype());
+            let run = (ranks, settings.dtype().dtype(), device);
             cluster_of(settings.cluster.as_ref(), run, machine.as_ref())?
                 .and_then(|on| choose_planned::<M>(settings, &on, check))
         }
