@@ -5,6 +5,7 @@
 
 mod dim;
 mod marker;
+mod reads;
 mod routed;
 mod same;
 pub(crate) mod sealed;
@@ -20,6 +21,7 @@ pub use marker::{
     SequenceHome, SplitAxes, Tp,
 };
 pub use meshwright_mesh::{AxisId, AxisSet, DimInfo};
+pub use reads::Reads;
 pub(crate) use routed::refuse_routed;
 pub use routed::{DispatchAxes, ExpertsOf, Routed, RowsOf, TokenRows};
 pub use same::{Broadcast, SameShape, Scattered, ShardedAlike};

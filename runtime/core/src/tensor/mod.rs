@@ -75,7 +75,7 @@ pub use meshwright_mesh::Extent;
 pub(crate) use combine::add_param;
 pub(crate) use row_losses::RowLosses;
 
-pub(crate) use crate::autograd::tensor_parallel::{enter_region, leave_region};
+pub(crate) use crate::autograd::tensor_parallel::{enter_region, enter_regions, leave_region};
 pub(crate) use crate::autograd::{
     AlwaysRecomputed, Arity, Contraction, Count, Operands, Operation, OperationBackward,
     OperationForward, OperationInput, OperationParam, ParamUse, Reads, TapeGradients, Value, apply,

@@ -8,8 +8,8 @@ mod sharded_dim;
 
 pub(crate) use exit::RegionExit;
 pub(crate) use operators::{
-    all_reduce, enter_region, gather_dim, leave_region, record_gathered, record_shard,
-    reduce_scatter, slice_dim,
+    all_reduce, enter_region, enter_regions, gather_dim, leave_region, record_gathered,
+    record_shard, reduce_scatter, slice_dim,
 };
 pub(crate) use regather::Regather;
 pub(crate) use sharded_dim::ShardedDim;

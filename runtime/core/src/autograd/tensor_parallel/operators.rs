@@ -29,6 +29,12 @@ pub(crate) fn enter_region(x: &Value, entry: Entry, site: &Site) -> Value {
     }
 }
 
+/// Returns the value inside of the regions of all `axes`: unchanged forward, and its gradient is all-reduced over each of
+/// them. An operation whose work is distributed over an axis enters its operands that do not vary over it.
+pub(crate) fn enter_regions(x: &Value, axes: AxisSet, site: &Site) -> Value {
+    axes.iter().fold(x.clone(), |x, axis| enter_region(&x, Entry::Copy(axis), site))
+}
+
 /// Identity forward, all-reduce backward. Later pipeline stages to which `x` is passed on share the result.
 fn copy_to_region(x: &Value, axis: AxisId, site: &Site) -> Value {
     let ready = x.compute();
