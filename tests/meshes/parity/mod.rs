@@ -25,3 +25,4 @@ mod pipeline_unusual;
 mod repeated;
 mod sharding;
 mod table;
+mod tailored;

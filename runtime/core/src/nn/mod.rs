@@ -1,5 +1,6 @@
 //! Layers (one file each, with forward and backward), models and their builder.
 
+mod adapter;
 mod affine;
 mod attention;
 mod bias;
@@ -28,6 +29,7 @@ mod stack;
 mod style;
 mod tie;
 
+pub use adapter::LoraRank;
 pub use affine::BiasStyle;
 pub use attention::{
     Attended, AttentionExtra, AttentionMask, BiasOfScores, ContextParallel, ContextStyle,
@@ -73,6 +75,7 @@ pub use tie::{SameWeightAs, TiedWeight, check_tie};
 
 /// Layers and their options. The prelude has all of them, too.
 pub mod layers {
+    pub use crate::nn::adapter::LoraOptions;
     pub use crate::nn::affine::Affine;
     pub use crate::nn::attention::{
         Alibi, Attention, AttentionOptions, AttentionSinks, Bidirectional, Causal, Padding,

@@ -7,7 +7,10 @@ use crate::layout::{Dim, DimInfo, Whole};
 use crate::rotary::RopeParameters;
 use meshwright_backend::{RopeLayout, RouterOptions};
 
-use super::{AttentionOptions, ContextStyle, NormOptions, RecomputeOverride, RouterPenalties};
+use super::{
+    AttentionOptions, ContextStyle, LoraOptions, LoraRank, NormOptions, RecomputeOverride,
+    RouterPenalties,
+};
 
 /// Global sizes of the dims that a model declares, and settings of its layers.
 #[derive(Debug, Clone)]
@@ -48,6 +51,8 @@ pub struct Sizes {
     pub penalties: RouterPenalties,
     /// Replaces the style of the context-parallel attentions of the model.
     pub context: Option<ContextStyle>,
+    /// Adapters of linear layers: with them, all other parameters are frozen.
+    pub lora: Option<LoraOptions>,
     /// Override of the recomputation that the model's attributes declare.
     pub recompute: Option<RecomputeOverride>,
 }
@@ -81,6 +86,7 @@ impl Default for Sizes {
             router: RouterOptions::default(),
             penalties: RouterPenalties::default(),
             context: None,
+            lora: None,
             recompute: None,
         }
     }
@@ -232,16 +238,19 @@ impl Sizes {
             flags, optional, counts, norm_eps, rope, rope_layout, init_std, dropout, ..
         } = self;
         let Sizes { attention, attention_of_fields, router, context, .. } = self;
-        let Sizes { norm_offset, norms, ropes, ropes_of_fields, dropouts, .. } = self;
+        let Sizes { norm_offset, norms, ropes, ropes_of_fields, dropouts, lora, .. } = self;
         format!(
             "{dims:?} {flags:?} {optional:?} {counts:?} {norm_eps} {rope:?} {rope_layout:?} {init_std} {dropout} \
              {attention:?} {attention_of_fields:?} {router:?} {context:?} {norm_offset} {norms:?} {ropes:?} \
-             {ropes_of_fields:?} {dropouts:?}"
+             {ropes_of_fields:?} {dropouts:?} {lora:?}"
         )
     }
 
     #[doc(hidden)]
     pub fn dim_size(&self, dim: &DimInfo) -> Option<usize> {
+        if (dim.key)() == TypeId::of::<LoraRank>() {
+            return self.lora.as_ref().map(|lora| lora.rank);
+        }
         self.dims.get(&(dim.key)()).map(|dim| dim.size)
     }
 }

@@ -29,7 +29,7 @@ pub fn is_index(part: &str) -> bool {
 }
 
 /// Returns true if the last parts of a path are the parts of `end`.
-fn ends_with(path: &str, end: &str) -> bool {
+pub fn ends_with(path: &str, end: &str) -> bool {
     path.strip_suffix(end).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
 }
 

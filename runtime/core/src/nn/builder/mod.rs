@@ -1,5 +1,6 @@
 //! Building a model on a rank: sizes are checked for the whole model before any memory is allocated.
 
+mod adapters;
 mod built;
 mod context_styles;
 mod declare;
@@ -56,7 +57,9 @@ impl<'a> Builder<'a> {
         let (path, elements) = (String::new(), Vec::new());
         let units = UnitFamily::new(state, "model");
         let (tie, recompute, layer) = (None, None, None);
-        Builder { state, path, units, tie, recompute, elements, layer, is_frozen: false }
+        // Beside adapters, nothing is trained but the fields that they name.
+        let is_frozen = state.sizes.lora.is_some();
+        Builder { state, path, units, tie, recompute, elements, layer, is_frozen }
     }
 
     /// Returns the builder of field `name`. Each field of the root model is its own FSDP [`unit`](Self::unit).
@@ -301,6 +304,7 @@ impl<'a> Builder<'a> {
 
     /// Returns the builder of what is at `path`, which is inside this field.
     fn at_path(&self, path: String) -> Builder<'a> {
+        let is_frozen = self.is_frozen && !self.is_trained_beside_adapters(&path);
         Builder {
             state: self.state,
             path,
@@ -309,7 +313,7 @@ impl<'a> Builder<'a> {
             recompute: None,
             elements: self.elements.clone(),
             layer: self.layer,
-            is_frozen: self.is_frozen,
+            is_frozen,
         }
     }
 
@@ -318,7 +322,7 @@ impl<'a> Builder<'a> {
         if self.path.is_empty() { name.to_owned() } else { format!("{}.{name}", self.path) }
     }
 
-    fn size_of(&self, dim: &DimInfo) -> usize {
+    pub(in crate::nn) fn size_of(&self, dim: &DimInfo) -> usize {
         match self.state.sizes.dim_size(dim) {
             Some(0) => {
                 self.problem(format_args!("{} = 0, but a dim has at least one element", dim.name));

@@ -167,6 +167,9 @@ impl Operation<Count<1>, Count<1>> for AddBiases {
         let OperationBackward { gradients, inputs: [x], params: [bias], gradient: dy, .. } =
             backward;
         x.add_gradient(gradients, Arc::clone(&dy));
+        if bias.param().is_frozen() {
+            return;
+        }
         gradients.weight_gradient(move |gradients| {
             bias.finish_use(gradients, |mut dbias: ViewMut<'_>, accumulate| {
                 let backend = gradients.rank.backend();
