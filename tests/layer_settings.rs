@@ -1,7 +1,7 @@
 //! Settings of norms and rotary embeddings by field and by layer.
 
 use meshwright::nn::{
-    Build, Layer, LayerNorm, Layers, NormOptions, RmsNorm, Rope, Sizes, Stack, build,
+    Affine, Build, Layer, LayerNorm, Layers, NormOptions, RmsNorm, Rope, Sizes, Stack, build,
 };
 use meshwright::prelude::dims;
 use meshwright::rotary::RopeParameters;
@@ -132,6 +132,68 @@ fn tensors_without_heads_rotate_as_one_head() {
             Tensor::from_block(rank, &[2, 5, 1, 8], &x.to_local_vec());
         let expected = built.model.rope.forward(&of_head);
         assert_eq!(built.model.forward(&x).to_local_vec(), expected.to_local_vec());
+    });
+}
+
+#[model]
+struct OverPairs {
+    gain: Param<(Heads, Hidden)>,
+    norm: RmsNorm<(Heads, Hidden)>,
+}
+
+/// A norm over a pair is that over one dim of as many elements, to the bit.
+#[test]
+fn norms_over_pairs_read_all_of_their_elements() {
+    on_mesh("1", 1, |rank| {
+        let built = build::<OverPairs>(rank, &sizes()).unwrap();
+        let whole = build::<Norms>(rank, &sizes().with(Hidden, 16)).unwrap();
+        let gains: Vec<f32> = (0..16u8).map(|index| 0.1 * f32::from(index) - 0.7).collect();
+        let x: Tensor<(Batch, Seq, Heads, Hidden)> = numbers(rank, "x", &[2, 5, 2, 8]);
+        let flat: Stream = Tensor::from_block(rank, &[2, 5, 16], &x.to_local_vec());
+        let (model, other) = (&built.model, &whole.model);
+        let weights = [&built.params()[1], &whole.params()[1]];
+        weights.iter().for_each(|weight| weight.write(&gains));
+        // A vector begins with ones, a matrix does not.
+        let [of_pairs, of_one] = [model.gain.handle(), other.gain.handle()];
+        of_pairs.write(&[1.0; 16]);
+        let pairs = model.norm.forward(&(&x * &model.gain));
+        let one = other.norm.forward(&(&flat * &other.gain));
+        assert_eq!(pairs.to_local_vec(), one.to_local_vec());
+        let gradients = Loss::mean_of(&pairs.square()).backward().reduce();
+        let expected = Loss::mean_of(&one.square()).backward().reduce();
+        assert_eq!(gradients.gather(weights[0]), expected.gather(weights[1]));
+        assert_eq!(gradients.gather(of_pairs), expected.gather(of_one));
+    });
+}
+
+#[model]
+struct Biased {
+    up: Affine<Hidden, Hidden>,
+    down: Affine<Hidden, Hidden>,
+}
+
+/// The bias of an affine layer is one of its two parameters, if the model has it.
+#[test]
+fn affine_layers_have_a_bias_if_the_model_has_it() {
+    on_mesh("1", 1, |rank| {
+        let sizes = Sizes::new().with(Hidden, 8);
+        let missing = build::<Biased>(rank, &sizes).err().unwrap().problems;
+        assert_eq!(
+            missing[0],
+            "`down.bias`: is optional: say whether the model has it by `Sizes::with_optional(\"bias\", ..)`"
+        );
+        let sizes = sizes.with_optional("bias", false).with_optional("up.bias", true);
+        let built = build::<Biased>(rank, &sizes).unwrap();
+        let paths: Vec<String> = built.params().iter().map(|of| of.path().to_owned()).collect();
+        assert_eq!(paths, ["up.weight", "up.bias", "down.weight"]);
+        let bias = &built.params()[1];
+        assert_eq!(bias.to_local_vec(), [0.0; 8]);
+        let x: Stream = numbers(rank, "x", &[1, 5, 8]);
+        let before = built.model.up.forward(&x).to_local_vec();
+        bias.write(&[0.5; 8]);
+        let after = built.model.up.forward(&x).to_local_vec();
+        assert!(before.iter().zip(&after).all(|(before, after)| before + 0.5 == *after));
+        let _ = built.model.down.forward(&x);
     });
 }
 

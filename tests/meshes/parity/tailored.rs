@@ -4,6 +4,7 @@ use meshwright::nn::{LoraOptions, RecomputeOverride, Sizes, build};
 use meshwright::pipeline::StageCut;
 use meshwright::schedule::ScheduleKind;
 use meshwright::tensor::{Settings, ZeroStage};
+use meshwright::train::LanguageModel;
 use meshwright_tests::compare::Report;
 use meshwright_tests::data::TokenData;
 use meshwright_tests::models::small_gpt2;

@@ -64,7 +64,8 @@ impl Default for NormOptions {
     message = "a norm over `{H}` cannot take an activation shaped `{Self}`",
     label = "does not end in a whole `{H}`",
     note = "a norm reads all of `{H}`: reduce or gather the activation first, or end the region with a row-parallel \
-            layer (`#[sharded(tp = \"row\")]`)"
+            layer (`#[sharded(tp = \"row\")]`)",
+    note = "a norm over a pair that column-parallel layers split is sharded as they are: `#[sharded(tp = \"col\")]`"
 )]
 pub trait NormInput<H>: Dims {
     /// The axes over which the weight's gradient is partial.
