@@ -3,7 +3,7 @@
 use meshwright::backend::Category;
 use meshwright::layout::{AxisSet, Shape, Tp};
 use meshwright::model;
-use meshwright::nn::{AttentionOptions, Built, Layer, Linear, Padding, Sizes, build};
+use meshwright::nn::{AttentionOptions, Built, Layer, Linear, NormOptions, Padding, Sizes, build};
 use meshwright::tensor::function::apply;
 use meshwright::tensor::{
     Gradients, Loss, Param, ParamRef, Rank, Reduced, Targets, Tensor, Tokens,
@@ -95,6 +95,7 @@ const OPERATIONS: &[Operation] = &[
     ("bias", |ops, x, y| probe(&(ops.bias.forward(&x.tanh()) * y))),
     ("dropout", |ops, x, y| probe(&ops.dropout.forward(&(x * y)))),
     ("rms_norm", |ops, x, _| probe(&ops.rms_norm.forward(x))),
+    ("rms_norm with an offset", |ops, x, _| probe(&ops.offset_norm.forward(x))),
     ("layer_norm", |ops, x, _| probe(&ops.layer_norm.forward(x))),
     ("norms around which their input passes", |ops, x, y| {
         let z = x + ops.rms_norm.forward(x) * y;
@@ -109,6 +110,7 @@ const OPERATIONS: &[Operation] = &[
         probe(&x.slice(Seq, Tp).silu().gather(Seq).contract(&ops.matrix))
     }),
     ("rope", |ops, x, _| probe(&ops.rope.forward(&ops.q.forward(x)))),
+    ("rope without heads", |ops, x, _| probe(&ops.rope.forward(&ops.q.forward(x).sum(Heads)))),
     ("attention", |ops, x, y| {
         let (q, k, v) = (ops.q.forward(x), ops.k.forward(y), ops.v.forward(&(x * y)));
         probe(&ops.o.forward(&ops.attention.forward(&(q, k, v))))
@@ -309,6 +311,7 @@ fn model(rank: &Rank) -> Built<Operations> {
         .with(HeadDim, 4)
         .with(Vocab, VOCAB)
         .with(Buckets, 4)
+        .with_norm("offset_norm", NormOptions { eps: 1e-3, offset: 1.0 })
         .with_attention(
             "windowed",
             AttentionOptions {

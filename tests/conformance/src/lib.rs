@@ -49,7 +49,7 @@ macro_rules! families {
                 formula unused_leaves leaf_and_row nan special_values large_numbers clamped_gradients
                 quotients rate blocks large_indices
             }
-            norm { formula exact_accumulation unneeded_gradients residual }
+            norm { formula exact_accumulation unneeded_gradients residual parts_of_rows }
             softmax { formula special_values }
             loss { formula single_call special_values sum }
             rope { formula there_and_back }

@@ -5,6 +5,7 @@ mod context_styles;
 mod declare;
 mod field_settings;
 mod fields;
+mod layer_settings;
 mod ties;
 mod unit_family;
 
