@@ -22,6 +22,7 @@ mod embedding;
 mod loss;
 mod map;
 mod matmul;
+mod middle_dim;
 mod norm;
 mod optim;
 mod random;
@@ -53,6 +54,7 @@ macro_rules! families {
             softmax { formula special_values }
             loss { formula single_call special_values sum }
             rope { formula there_and_back }
+            middle_dim { reductions functions special_values first_elements }
             reduce { sums broadcasts sums_of_squares batched_sums_of_squares special_squares }
             attention {
                 formula random masks scores value_dims biases distant_biases empty rows_without_keys

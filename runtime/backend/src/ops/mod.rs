@@ -11,6 +11,7 @@ pub mod elementwise;
 pub mod embedding;
 pub mod loss;
 pub mod matmul;
+pub mod middle_dim;
 pub mod norm;
 pub mod optim;
 pub mod random;
@@ -30,6 +31,7 @@ pub use elementwise::{ElementwiseOps, LeafGrad};
 pub use embedding::EmbeddingOps;
 pub use loss::LossOps;
 pub use matmul::{Gemm, GemmEpilogue, MatmulOps};
+pub use middle_dim::{DimFunction, DimPositions, DimReduction, MiddleDimOps};
 pub use norm::{NormOps, ResidualSum};
 pub use optim::{AdamGroup, AdamStep, OptimizerOps, SgdStep};
 pub use random::{BlockIndex, RandomOps};
@@ -57,6 +59,7 @@ pub trait Backend:
     + ElementwiseOps
     + CopyOps
     + ReductionOps
+    + MiddleDimOps
     + NormOps
     + RopeOps
     + AttentionOps

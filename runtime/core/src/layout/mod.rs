@@ -6,6 +6,7 @@
 mod dim;
 mod marker;
 mod reads;
+mod reads_across;
 mod routed;
 mod same;
 pub(crate) mod sealed;
@@ -22,12 +23,13 @@ pub use marker::{
 };
 pub use meshwright_mesh::{AxisId, AxisSet, DimInfo};
 pub use reads::Reads;
+pub use reads_across::{ReadsAcross, SameSamples};
 pub(crate) use routed::refuse_routed;
 pub use routed::{DispatchAxes, ExpertsOf, Routed, RowsOf, TokenRows};
 pub use same::{Broadcast, SameShape, Scattered, ShardedAlike};
 pub(crate) use sealed::Internal;
 pub(crate) use sealed::Seal;
-pub use select::{At, GatherDim, HasDim, SplitDim, SumOver};
+pub use select::{At, GatherDim, HasDim, OneOf, SplitDim, SumOver};
 pub use shape::{Dims, Feature, LocalFeature, ParamDim, ParamShape, Shape, WholeFeature};
 pub use stacked::{StackDim, Stacked};
 pub use tensor_parallel::{Ends, Enter, Entry, ScatterLast, Unsplit, With};

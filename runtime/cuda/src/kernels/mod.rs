@@ -27,6 +27,7 @@ pub(super) static COMBINE: KernelSource = source!("combine");
 pub(super) static ELEMENTS: KernelSource = source!("elements");
 pub(super) static EMBEDDING: KernelSource = source!("embedding");
 pub(super) static LOSS: KernelSource = source!("loss", "row.cuh");
+pub(super) static MIDDLE_DIM: KernelSource = source!("middle_dim");
 pub(super) static NORM: KernelSource = source!("norm", "row.cuh");
 pub(super) static OPTIM: KernelSource = source!("optim");
 pub(super) static PARTIALS: KernelSource = source!("partials");
@@ -49,6 +50,7 @@ pub const SOURCES: &[&KernelSource] = &[
     &ELEMENTS,
     &EMBEDDING,
     &LOSS,
+    &MIDDLE_DIM,
     &NORM,
     &OPTIM,
     &PARTIALS,
