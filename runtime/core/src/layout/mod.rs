@@ -5,6 +5,7 @@
 
 mod dim;
 mod marker;
+mod neighbors;
 mod reads;
 mod routed;
 mod same;
@@ -21,6 +22,7 @@ pub use marker::{
     SequenceHome, SplitAxes, Tp,
 };
 pub use meshwright_mesh::{AxisId, AxisSet, DimInfo};
+pub use neighbors::{NeighborAxes, NeighborDim, SequenceLast, Shifts, Taps, WholeSequenceLast};
 pub use reads::Reads;
 pub(crate) use routed::refuse_routed;
 pub use routed::{DispatchAxes, ExpertsOf, Routed, RowsOf, TokenRows};
