@@ -36,6 +36,9 @@ const RECOMPUTED: [(&str, &str); 2] = [
     ("    mix: Mix", "    #[recompute]\n    mix: Mix"),
 ];
 
+/// Replacements that train everything.
+const THAWED: [(&str, &str); 1] = [("    #[frozen]\n", "")];
+
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it"));
@@ -48,6 +51,7 @@ fn main() {
         ("../runtime/models/src/llama/model.rs", "saving_llama.rs", &SAVING),
         ("../runtime/models/src/llama/model.rs", "nested_llama.rs", &NESTED),
         ("models/mixer.rs", "recomputed_mixer.rs", &RECOMPUTED),
+        ("models/frozen.rs", "thawed.rs", &THAWED),
     ] {
         derive(Path::new(source), &out.join(target), changes, &mut used);
         all.extend(changes.iter().map(|(before, _)| *before));

@@ -117,6 +117,12 @@ pub fn dims(input: TokenStream) -> TokenStream {
 /// The path starts at a field of this struct, declared before this one; its fields must be visible here.
 /// With `when`, they are tied only if that key of the model's configuration is true.
 ///
+/// # `#[frozen]`
+///
+/// Freezes the parameters inside the field: they are not trained. They have no gradient, no optimizer state and no part
+/// in the gradient norm, and operations before the first trained parameter are not recorded. Checkpoints and exports
+/// hold their values.
+///
 /// # `#[pipeline_stage(..)]`
 ///
 /// Pipeline parallelism: the fields with this attribute, in order, are the model's `forward`, which is then declared
@@ -147,7 +153,7 @@ pub fn model(args: TokenStream, item: TokenStream) -> TokenStream {
 /// Refuses `#[derive(Model)]` in favor of `#[model]`.
 ///
 /// A derive macro cannot change the types of fields, which sharding needs.
-#[proc_macro_derive(Model, attributes(sharded, tied, recompute, pipeline_stage))]
+#[proc_macro_derive(Model, attributes(sharded, tied, frozen, recompute, pipeline_stage))]
 pub fn derive_model(item: TokenStream) -> TokenStream {
     entry::derive_model(item.into()).into()
 }
@@ -166,7 +172,7 @@ macro_rules! of_model {
     )*};
 }
 
-of_model! { sharded tied recompute pipeline_stage }
+of_model! { sharded tied frozen recompute pipeline_stage }
 
 /// Makes an impl block the forward function of a model.
 ///

@@ -40,6 +40,8 @@ pub struct Field {
     pub cfgs: Vec<Attribute>,
     pub sharded: Option<Sharded>,
     pub tied: Option<Tied>,
+    /// `#[frozen]`.
+    pub frozen: Option<Attribute>,
     pub recompute: Option<Recompute>,
     pub stage: Option<PipelineStage>,
     /// The attributes that are not ours.
@@ -95,6 +97,7 @@ impl Field {
             cfgs: Vec::new(),
             sharded: None,
             tied: None,
+            frozen: None,
             recompute: None,
             stage: None,
             others: Vec::new(),
@@ -130,6 +133,7 @@ impl Field {
             seen.push((attr, name));
             match name {
                 "tied" => self.tied = Tied::parse(cx, attr),
+                "frozen" => self.frozen = alone(cx, attr),
                 "recompute" => self.recompute = Some(Recompute::parse(cx, attr)),
                 _ => self.stage = Some(PipelineStage::parse(cx, attr)),
             }
@@ -138,6 +142,15 @@ impl Field {
             self.sharded = Sharded::parse(cx, &sharded);
         }
     }
+}
+
+/// Returns an attribute that takes no arguments; reports an error if it has some.
+fn alone(cx: &Ctxt, attr: &Attribute) -> Option<Attribute> {
+    if !matches!(attr.meta, Meta::Path(_)) {
+        let name = shown(attr.path());
+        cx.error_at(attr, format_args!("`#[{name}]` takes no arguments: write `#[{name}]` alone"));
+    }
+    Some(attr.clone())
 }
 
 /// Returns our attribute that `attr` is, or a misspelling of.

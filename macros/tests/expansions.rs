@@ -126,6 +126,7 @@ fn a_model_describes_its_fields() {
         ty: "Linear<Ffn, Hidden>",
         sharded: Some("tp = \"row\", scatter = Seq"),
         tied: None,
+        frozen: false,
         recompute: None,
         stage: None,
     };

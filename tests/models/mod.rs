@@ -3,6 +3,7 @@
 pub mod attention;
 pub mod context;
 pub mod context_encoder;
+pub mod frozen;
 pub mod gated;
 pub mod gpt;
 pub mod mixer;
@@ -73,6 +74,11 @@ pub mod nested_llama {
     use meshwright::models::llama::{HF_NAMES, LlamaConfig};
 
     include!(concat!(env!("OUT_DIR"), "/nested_llama.rs"));
+}
+
+/// [`frozen`] without frozen fields.
+pub mod thawed {
+    include!(concat!(env!("OUT_DIR"), "/thawed.rs"));
 }
 
 /// [`mixer`] with one segment between embedding and head.

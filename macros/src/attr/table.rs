@@ -267,6 +267,15 @@ pub const RECOMPUTE: AttributeRow = AttributeRow {
     ],
 };
 
+/// The attribute `#[frozen]`.
+pub const FROZEN: AttributeRow = AttributeRow {
+    name: "frozen",
+    on: "field",
+    meaning: "the parameters inside the field are not trained: they have no gradient and no optimizer state, and are \
+              part of neither norm nor average; checkpoints and exports hold them",
+    keys: &[],
+};
+
 /// The attribute `#[pipeline_stage]`.
 pub const PIPELINE_STAGE: AttributeRow = AttributeRow {
     name: "pipeline_stage",
@@ -318,7 +327,7 @@ pub const MESH_AXES: [&str; 6] = ["pp", "dp", "fsdp", "ep", "cp", "tp"];
 
 /// All attributes, in the order of the reference.
 pub const ATTRIBUTES: &[AttributeRow] =
-    &[MODEL, FORWARD, SHARDED, TIED, RECOMPUTE, PIPELINE_STAGE, MESH_TEST];
+    &[MODEL, FORWARD, SHARDED, TIED, FROZEN, RECOMPUTE, PIPELINE_STAGE, MESH_TEST];
 
 /// The axes after `@` in `dims!`.
 pub const AXES: &[AxisRow] = &[

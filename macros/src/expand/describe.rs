@@ -41,6 +41,7 @@ fn describe_field(private: &TokenStream, field: &Field) -> TokenStream {
     let ty = shown(&field.ty);
     let sharded = option(field.sharded.as_ref().map(Sharded::shown));
     let tied = option(field.tied.as_ref().map(|tied| tied.path.dotted()));
+    let frozen = field.frozen.is_some();
     let recompute = option(field.recompute.as_ref().map(Recompute::shown));
     let stage = stages::describe_stage(private, field.stage.as_ref());
     quote! {
@@ -50,6 +51,7 @@ fn describe_field(private: &TokenStream, field: &Field) -> TokenStream {
             ty: #ty,
             sharded: #sharded,
             tied: #tied,
+            frozen: #frozen,
             recompute: #recompute,
             stage: #stage,
         },

@@ -197,6 +197,9 @@ fn build_field(model: &Model, builder: &Ident, field: &Field) -> TokenStream {
         let when = option(tied.when.as_ref().map(|when| when.value.value()));
         child = quote!(#private::Builder::tie(#child, #target, #when));
     }
+    if field.frozen.is_some() {
+        child = quote!(#private::Builder::freeze(#child));
+    }
     if let Some(recompute) = &field.recompute {
         let policy = policy(&private, recompute);
         child = quote!(#private::Builder::recompute(#child, #policy));

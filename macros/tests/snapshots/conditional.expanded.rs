@@ -42,6 +42,7 @@ impl ::meshwright::__private::Model for Net {
                     ty: "Linear<Hidden, Hidden>",
                     sharded: ::core::option::Option::None,
                     tied: ::core::option::Option::None,
+                    frozen: false,
                     recompute: ::core::option::Option::None,
                     stage: ::core::option::Option::None,
                 },

@@ -97,6 +97,7 @@ impl ::meshwright::__private::Model for Block {
                     ty: "RmsNorm<Hidden>",
                     sharded: ::core::option::Option::None,
                     tied: ::core::option::Option::None,
+                    frozen: false,
                     recompute: ::core::option::Option::None,
                     stage: ::core::option::Option::None,
                 },
@@ -199,6 +200,7 @@ impl ::meshwright::__private::Model for Net {
                     ty: "Linear<Hidden, Ffn>",
                     sharded: ::core::option::Option::None,
                     tied: ::core::option::Option::None,
+                    frozen: false,
                     recompute: ::core::option::Option::None,
                     stage: ::core::option::Option::Some(::meshwright::__private::StageDescription {
                         last: false,
@@ -211,6 +213,7 @@ impl ::meshwright::__private::Model for Net {
                     ty: "Nothing",
                     sharded: ::core::option::Option::None,
                     tied: ::core::option::Option::None,
+                    frozen: false,
                     recompute: ::core::option::Option::None,
                     stage: ::core::option::Option::Some(::meshwright::__private::StageDescription {
                         last: false,
@@ -222,6 +225,7 @@ impl ::meshwright::__private::Model for Net {
                     ty: "Block",
                     sharded: ::core::option::Option::None,
                     tied: ::core::option::Option::None,
+                    frozen: false,
                     recompute: ::core::option::Option::None,
                     stage: ::core::option::Option::Some(::meshwright::__private::StageDescription {
                         last: false,
@@ -233,6 +237,7 @@ impl ::meshwright::__private::Model for Net {
                     ty: "Linear<Ffn, Hidden>",
                     sharded: ::core::option::Option::None,
                     tied: ::core::option::Option::None,
+                    frozen: false,
                     recompute: ::core::option::Option::None,
                     stage: ::core::option::Option::Some(::meshwright::__private::StageDescription {
                         last: false,
@@ -244,6 +249,7 @@ impl ::meshwright::__private::Model for Net {
                     ty: "Linear<Hidden, Hidden>",
                     sharded: ::core::option::Option::None,
                     tied: ::core::option::Option::None,
+                    frozen: false,
                     recompute: ::core::option::Option::None,
                     stage: ::core::option::Option::Some(::meshwright::__private::StageDescription {
                         last: true,

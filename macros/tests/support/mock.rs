@@ -95,6 +95,10 @@ impl Builder<'_> {
         self.log.borrow_mut().push(format!("{} -> {target}{when}", self.path));
         self
     }
+    pub fn freeze(&mut self) -> &mut Self {
+        self.log.borrow_mut().push(format!("{} is frozen", self.path));
+        self
+    }
     pub fn unit(&mut self) -> &mut Self {
         self.log.borrow_mut().push(format!("{} is a unit", self.path));
         self
@@ -127,6 +131,7 @@ pub struct FieldDescription {
     pub ty: &'static str,
     pub sharded: Option<&'static str>,
     pub tied: Option<&'static str>,
+    pub frozen: bool,
     pub recompute: Option<&'static str>,
     pub stage: Option<StageDescription>,
 }

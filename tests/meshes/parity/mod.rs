@@ -9,6 +9,7 @@ mod context_trainer;
 mod documents;
 mod every_mesh;
 mod experts;
+mod frozen;
 mod gpt;
 mod gpt2;
 mod llama;

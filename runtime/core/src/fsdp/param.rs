@@ -157,6 +157,12 @@ impl ParamRef {
         self.unit.in_shard(self.range()).map_or(0..0, |(_, in_shard)| in_shard)
     }
 
+    /// Returns true if the parameter is not trained, as that of a field with `#[frozen]`: it has no gradient and no
+    /// optimizer state.
+    pub fn is_frozen(&self) -> bool {
+        self.unit.is_frozen()
+    }
+
     /// Returns the rank that holds the parameter.
     #[doc(hidden)]
     pub fn rank(&self) -> &Rank {
@@ -169,9 +175,10 @@ impl ParamRef {
         &self.unit
     }
 
-    /// Formats path, global sizes and initialization.
+    /// Formats path, global sizes and initialization, and whether it is frozen.
     pub(crate) fn declaration(&self) -> String {
-        self.entry.declaration()
+        let frozen = if self.is_frozen() { " frozen" } else { "" };
+        self.entry.declaration() + frozen
     }
 }
 

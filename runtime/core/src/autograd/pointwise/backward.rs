@@ -19,7 +19,6 @@ pub(super) fn record_expression(
     data: &[LeafData<'_>],
 ) -> NodeId {
     let passes = passing_leaves(expr, leaves.len());
-    let all_pass = passes.iter().all(|passes| *passes);
     let linear = is_linear(expr);
     let saved: Vec<SavedLeaf> = leaves
         .iter()
@@ -52,7 +51,11 @@ pub(super) fn record_expression(
                 input.add_gradient(gradients, Arc::clone(&gradient));
             }
         }
-        if !all_pass || saved.iter().any(|leaf| matches!(leaf, SavedLeaf::Param(_))) {
+        let is_left = |(leaf, passes): (&SavedLeaf, &bool)| match leaf {
+            SavedLeaf::Value(_) => !passes,
+            SavedLeaf::Param(param_use) => param_use.is_trained(),
+        };
+        if saved.iter().zip(&passes).any(is_left) {
             backward_leaves(&expr, saved, &passes, gradients, &gradient);
         }
     })
@@ -121,7 +124,9 @@ fn backward_leaves(
             }
             SavedLeaf::Param(param_use) => {
                 inputs.push(Input::Param(param_use.param().clone()));
-                outputs.push(Some(rank.alloc_scratch(DType::F32, param_use.param().local_len())));
+                let len = param_use.param().local_len();
+                let is_trained = param_use.is_trained();
+                outputs.push(is_trained.then(|| rank.alloc_scratch(DType::F32, len)));
                 targets.push(Target::Param(param_use));
             }
         }

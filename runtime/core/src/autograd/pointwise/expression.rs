@@ -171,7 +171,8 @@ impl Pointwise {
     }
 
     fn record_read(&self, rank: &Rank, leaves: &[LeafData<'_>]) -> Option<NodeId> {
-        let requires_grad = leaves.iter().any(LeafData::requires_grad);
+        let mut of_leaves = self.leaves.iter().zip(leaves);
+        let requires_grad = of_leaves.any(|(leaf, data)| data.requires_grad(leaf));
         requires_grad.then(|| record_expression(rank, &self.expr, &self.leaves, leaves))
     }
 }
@@ -223,7 +224,7 @@ impl DeferredOp for Pointwise {
     fn requires_grad(&self) -> bool {
         self.leaves.iter().any(|leaf| match leaf {
             ExprLeaf::Value(value) => value.requires_grad(),
-            ExprLeaf::Param(..) => true,
+            ExprLeaf::Param(..) => leaf.is_trained_param(),
         })
     }
 }

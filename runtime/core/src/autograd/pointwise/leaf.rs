@@ -21,6 +21,13 @@ pub(super) enum LeafData<'a> {
     Param(DeferredValues<'a>),
 }
 
+impl ExprLeaf {
+    /// Returns true for a parameter that is trained.
+    pub(super) fn is_trained_param(&self) -> bool {
+        matches!(self, ExprLeaf::Param(param, _) if !param.param.is_frozen())
+    }
+}
+
 impl<'a> LeafData<'a> {
     pub(super) fn read(leaf: &'a ExprLeaf) -> LeafData<'a> {
         match leaf {
@@ -51,10 +58,11 @@ impl<'a> LeafData<'a> {
         }
     }
 
-    pub(super) fn requires_grad(&self) -> bool {
-        match self {
-            LeafData::Value(computed) => computed.node.is_some(),
-            LeafData::Param(_) => true,
+    /// Returns true if the leaf, which has these numbers, requires a gradient.
+    pub(super) fn requires_grad(&self, leaf: &ExprLeaf) -> bool {
+        match (self, leaf) {
+            (LeafData::Value(computed), _) => computed.node.is_some(),
+            (LeafData::Param(_), leaf) => leaf.is_trained_param(),
         }
     }
 }

@@ -5,13 +5,14 @@ mod context_styles;
 mod declare;
 mod field_settings;
 mod fields;
+mod ties;
 mod unit_family;
 
 use std::any::TypeId;
 use std::rc::Rc;
 
 use crate::layout::{AxisId, AxisSet, Dim, DimInfo, Dims};
-use crate::tensor::{Extent, Init, Param, ParamDims, ParamRef, Rank, Role, shape_name};
+use crate::tensor::{Extent, Init, Param, ParamDims, ParamRef, Rank, Role};
 use meshwright_comm::Site;
 
 use super::{AttentionOptions, RecomputePolicy, Sizes};
@@ -35,6 +36,8 @@ pub struct Builder<'a> {
     elements: Vec<TypeId>,
     /// Index of the layer in the innermost stack around this field.
     layer: Option<usize>,
+    /// True if parameters that are declared from here on are not trained.
+    is_frozen: bool,
 }
 
 /// The sizes that the shards of a split dim may have.
@@ -51,7 +54,8 @@ impl<'a> Builder<'a> {
     fn new(state: &'a BuildState<'a>) -> Builder<'a> {
         let (path, elements) = (String::new(), Vec::new());
         let units = UnitFamily::new(state, "model");
-        Builder { state, path, units, tie: None, recompute: None, elements, layer: None }
+        let (tie, recompute, layer) = (None, None, None);
+        Builder { state, path, units, tie, recompute, elements, layer, is_frozen: false }
     }
 
     /// Returns the builder of field `name`. Each field of the root model is its own FSDP [`unit`](Self::unit).
@@ -82,27 +86,24 @@ impl<'a> Builder<'a> {
         self
     }
 
+    /// Freezes the parameters declared from here on, also those of nested fields: they are not trained, and have neither
+    /// gradients nor optimizer state. Called for `#[frozen]`.
+    pub fn freeze(&mut self) -> &mut Self {
+        self.is_frozen = true;
+        self
+    }
+
+    /// Trains the parameters declared from here on, also inside of a frozen field: adapters of a frozen layer.
+    pub fn thaw(&mut self) -> &mut Self {
+        self.is_frozen = false;
+        self
+    }
+
     /// Sets the recomputation policy of this field, which must be a [`Stack`](crate::nn::Stack) or
     /// [`Recomputed`](crate::nn::Recomputed). Called for `#[recompute(..)]`.
     pub fn recompute(&mut self, policy: RecomputePolicy) -> &mut Self {
         self.recompute = Some(policy);
         self.state.declares_recompute.set(true);
-        self
-    }
-
-    /// Ties this field to the field at `target`, a path relative to the model that contains both: the two share their
-    /// parameters. With `when`, they are tied only if that flag of the sizes is set.
-    ///
-    /// A parameter belongs to the unit that declares it first. A tied field declares no parameters, and its nested
-    /// fields are tied to the nested fields of the target, so two units never need parameters of each other.
-    pub fn tie(&mut self, target: &str, when: Option<&str>) -> &mut Self {
-        if when.is_none_or(|flag| self.state.sizes.flag(flag)) {
-            let target = match self.path.rsplit_once('.') {
-                Some((parent, _)) => format!("{parent}.{target}"),
-                None => target.to_owned(),
-            };
-            self.tie = Some((self.path.clone(), target));
-        }
         self
     }
 
@@ -174,19 +175,12 @@ impl<'a> Builder<'a> {
         dims: ParamDims,
     ) -> ParamRef {
         self.check_param_dims(dims.infos, dims.stacked);
-        if let Some((target, param)) = self.tied_param(&path) {
-            if let Some(param) = param {
-                self.check_tie(&param, dims.infos);
-                self.state.tied.borrow_mut().push((path, param.clone()));
-                return param;
-            }
-            self.problem(format_args!(
-                "is tied to `{target}`, which is not a parameter declared before it"
-            ));
+        if let Some(param) = self.shared_param(&path, dims.infos) {
+            return param;
         }
         self.state.rank.note_use_of(dims.varies);
         let extents = dims.infos.iter().map(|dim| self.extent(dim, shards)).collect();
-        let unit = self.units.unit_for(self.state, dims.varies);
+        let unit = self.units.unit_for(self.state, dims.varies, self.is_frozen);
         let param = ParamRef::new(&path, dims, extents, init, role, &unit);
         self.state.params.borrow_mut().push(param.clone());
         param
@@ -206,21 +200,6 @@ impl<'a> Builder<'a> {
                  with the same parameters; declare the dims of parameters without `@`, and split them over tp if at \
                  all, or the experts of stacked weights over ep, cp and tp",
                 dim.axes()
-            ));
-        }
-    }
-
-    /// Checks that a tied parameter has the dims of its target.
-    fn check_tie(&self, target: &ParamRef, dims: &[DimInfo]) {
-        let is_same = target.dims().len() == dims.len()
-            && target.dims().iter().zip(dims).all(|(own, other)| own.is_same_dim(other));
-        if !is_same {
-            self.problem(format_args!(
-                "is shaped {}, and cannot be tied to `{}`, which is shaped {}: tied parameters have the same dims, \
-                 split alike",
-                shape_name(dims),
-                target.path(),
-                shape_name(target.dims())
             ));
         }
     }
@@ -329,25 +308,13 @@ impl<'a> Builder<'a> {
             recompute: None,
             elements: self.elements.clone(),
             layer: self.layer,
+            is_frozen: self.is_frozen,
         }
     }
 
     /// The path of the nested field `name`.
     pub(in crate::nn) fn join(&self, name: &str) -> String {
         if self.path.is_empty() { name.to_owned() } else { format!("{}.{name}", self.path) }
-    }
-
-    /// Returns the path of the parameter that the one at `path` is tied to, and the parameter, if it has been declared.
-    fn tied_param(&self, path: &str) -> Option<(String, Option<ParamRef>)> {
-        let (from, to) = self.tie.as_ref()?;
-        let inner = path.strip_prefix(from.as_str())?;
-        let target = format!("{to}{inner}");
-        let param = self.state.declared_param(&target).or_else(|| match inner {
-            // A field that is a parameter itself, tied to a layer with a single one, or a layer tied to such a field.
-            "" => self.state.only_param_of(to),
-            _ => self.state.declared_param(to),
-        });
-        Some((target, param))
     }
 
     fn size_of(&self, dim: &DimInfo) -> usize {

@@ -30,10 +30,12 @@ pub(super) fn grouped_matmul(x: &Value, weight: &ParamRef, gradient_axes: AxisSe
     );
     let operation =
         GroupedMatmul { rows: Rc::clone(routed), read: weight_in.local, written: weight_out.local };
+    // The gradient of the weight alone reads the rows.
+    let x_in_backward = if weight.is_frozen() { InBackward::Ignores } else { InBackward::Reads };
     let operands = Operands::<Count<1>, Count<1>> {
         rank: x.rank(),
         path: weight.path(),
-        inputs: [OperationInput::new(x, InBackward::Reads)],
+        inputs: [OperationInput::new(x, x_in_backward)],
         params: [OperationParam { param: weight, gradient_axes, in_backward: InBackward::Reads }],
         extents: vec![rows, weight_out],
     };
@@ -111,7 +113,7 @@ impl Operation<Count<1>, Count<1>> for GroupedMatmul {
             self.input_gradient(rank, &dy, weight.param(), &mut dx);
             x.add_gradient(gradients, Arc::new(dx));
         }
-        let x = x.take_saved(rank);
+        let Some(x) = x.take_data(rank) else { return };
         gradients.weight_gradient(move |gradients| {
             weight.finish_use(gradients, |mut dw, accumulate| {
                 if !accumulate {
