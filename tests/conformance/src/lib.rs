@@ -17,6 +17,7 @@ mod target;
 mod values;
 
 mod attention;
+mod convolution;
 mod copy;
 mod embedding;
 mod loss;
@@ -62,6 +63,7 @@ macro_rules! families {
                 long_sequences backward_ranges nan nan_in_document infinite_biases large_scores
                 wide_results accumulation random_parts fixed_parts merged_rows
             }
+            convolution { causal unfolded }
             copy { updates alignments casts fill_and_scale runs }
             embedding { gather gradient frequent }
             optim { adamw adamw_groups sgd updates }

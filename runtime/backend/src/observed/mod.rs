@@ -3,6 +3,7 @@
 mod attention;
 mod backend;
 mod bytes;
+mod convolution;
 mod device;
 mod elements;
 mod experts;

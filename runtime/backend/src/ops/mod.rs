@@ -5,6 +5,7 @@
 //! `cuda/ops`.
 
 pub mod attention;
+pub mod convolution;
 pub mod copy;
 pub mod cuda_kernel;
 pub mod elementwise;
@@ -25,6 +26,7 @@ use std::sync::Arc;
 use super::{Device, DryRunBackend};
 
 pub use attention::{AttentionOps, AttentionShape, Band, DistanceBias, KeyRanges, SequenceLayout};
+pub use convolution::{CausalConvShape, ConvolutionOps, PositionRange, UnfoldShape};
 pub use copy::{BlockCopy, CopyOps};
 pub use cuda_kernel::{CudaKernel, KernelArg, LaunchGrid};
 pub use elementwise::{ElementwiseOps, LeafGrad};
@@ -69,6 +71,7 @@ pub trait Backend:
     + OptimizerOps
     + RandomOps
     + RoutingOps
+    + ConvolutionOps
     + Send
     + Sync
 {

@@ -5,6 +5,7 @@
 
 mod dim;
 mod marker;
+mod neighbors;
 mod reads;
 mod reads_across;
 mod routed;
@@ -22,6 +23,7 @@ pub use marker::{
     SequenceHome, SplitAxes, Tp,
 };
 pub use meshwright_mesh::{AxisId, AxisSet, DimInfo};
+pub use neighbors::{NeighborAxes, NeighborDim, SequenceLast, Shifts, Taps, WholeSequenceLast};
 pub use reads::Reads;
 pub use reads_across::{ReadsAcross, SameSamples};
 pub(crate) use routed::refuse_routed;

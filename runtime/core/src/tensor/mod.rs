@@ -32,6 +32,7 @@ mod row_range;
 mod scalar;
 mod segment_data;
 mod sharing;
+mod shift;
 mod softmax;
 mod step_count;
 mod terms;
@@ -81,9 +82,9 @@ pub(crate) use row_losses::RowLosses;
 
 pub(crate) use crate::autograd::tensor_parallel::{enter_region, enter_regions, leave_region};
 pub(crate) use crate::autograd::{
-    AlwaysRecomputed, Arity, Contraction, Count, Operands, Operation, OperationBackward,
-    OperationForward, OperationInput, OperationParam, ParamUse, Reads, TapeGradients, Value, apply,
-    contract, gradient_axes, recompute,
+    AlwaysRecomputed, Arity, Contraction, Count, Halo, HaloSide, HaloTransfer, Operands, Operation,
+    OperationBackward, OperationForward, OperationInput, OperationParam, ParamUse, Reads,
+    TapeGradients, Value, apply, contract, gradient_axes, recompute,
 };
 pub(crate) use crate::context::scope::{SpanStart, begin_function, set_backward_location};
 pub(crate) use crate::context::{

@@ -24,6 +24,7 @@ pub const COMMON: &str = include_str!("device.cuh");
 pub(super) const MAP: &str = concat!(include_str!("philox.cuh"), include_str!("map.cuh"));
 
 pub(super) static COMBINE: KernelSource = source!("combine");
+pub(super) static CONVOLUTION: KernelSource = source!("convolution");
 pub(super) static ELEMENTS: KernelSource = source!("elements");
 pub(super) static EMBEDDING: KernelSource = source!("embedding");
 pub(super) static LOSS: KernelSource = source!("loss", "row.cuh");
@@ -47,6 +48,7 @@ pub const SOURCES: &[&KernelSource] = &[
     &attention::BIAS,
     &attention::AUXILIARY,
     &COMBINE,
+    &CONVOLUTION,
     &ELEMENTS,
     &EMBEDDING,
     &LOSS,

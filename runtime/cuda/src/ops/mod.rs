@@ -2,6 +2,7 @@
 
 mod attention;
 pub mod combine;
+mod convolution;
 mod copy;
 mod embedding;
 mod launch;
