@@ -105,6 +105,31 @@ const OPERATIONS: &[Operation] = &[
     ("contract", |ops, x, y| probe(&(x * y).contract(&ops.matrix))),
     ("sum", |_, x, y| probe(&(x * y).sum(Seq))),
     ("mean", |_, x, y| probe(&(x * y).mean(Hidden))),
+    ("sum and mean over two dims", |_, x, y| {
+        let z = x * y;
+        probe(&(z.sum((Hidden, Seq)) * z.mean((Batch, Hidden)).all_reduce().sum(Seq)))
+    }),
+    ("max and min", |_, x, y| probe(&((x * y).max(Hidden) * (x * y).min(Hidden) + x.max(Hidden)))),
+    ("max over another dim", |_, x, y| probe(&((x * y).max(Seq) * x.min(Seq)))),
+    ("var", |_, x, y| probe(&((x * y).var(Hidden)))),
+    ("var over another dim", |_, x, y| probe(&((x * y).var(Seq)))),
+    ("norm", |_, x, y| probe(&((x + y).norm(Hidden)))),
+    ("norm over another dim", |_, x, y| probe(&((x + y).norm(Seq)))),
+    ("log_sum_exp", |_, x, y| probe(&((x * y).log_sum_exp(Hidden)))),
+    ("log_sum_exp over another dim", |_, x, y| probe(&((x * y).log_sum_exp(Seq)))),
+    ("softmax over another dim", |_, x, y| probe(&(x.softmax_over(Seq) * y))),
+    ("softmax over the last dim", |_, x, y| probe(&(x.softmax_over(Hidden) * y))),
+    ("log_softmax", |_, x, y| probe(&(x.log_softmax() * y + x.log_softmax_over(Seq)))),
+    ("across", |_, x, y| {
+        let z = (x * y).slice(Seq, Tp);
+        let columns = z.across().max(Seq) * z.across().min(Seq) + z.across().log_sum_exp(Seq);
+        probe(&(columns + z.across().var(Seq) + z.across().norm(Seq)))
+    }),
+    ("softmaxes across", |_, x, y| {
+        let (x, y) = (x.slice(Seq, Tp), y.slice(Seq, Tp));
+        let z = x.across().softmax_over(Seq) * &y + x.across().log_softmax_over(Seq);
+        probe(&z.gather(Seq))
+    }),
     ("sum over samples", |_, x, y| probe(&(x * y).sum(Batch).all_reduce())),
     ("gather and slice", |ops, x, _| {
         probe(&x.slice(Seq, Tp).silu().gather(Seq).contract(&ops.matrix))

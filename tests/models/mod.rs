@@ -9,6 +9,7 @@ pub mod gpt;
 pub mod mixer;
 pub mod moe;
 pub mod operations;
+pub mod reductions;
 pub mod repeated;
 pub mod staged;
 pub mod tailored;

@@ -17,11 +17,13 @@ mod target;
 mod values;
 
 mod attention;
+mod convolution;
 mod copy;
 mod embedding;
 mod loss;
 mod map;
 mod matmul;
+mod middle_dim;
 mod norm;
 mod optim;
 mod random;
@@ -53,6 +55,7 @@ macro_rules! families {
             softmax { formula special_values }
             loss { formula single_call special_values sum }
             rope { formula there_and_back }
+            middle_dim { reductions functions special_values first_elements }
             reduce { sums broadcasts sums_of_squares batched_sums_of_squares special_squares }
             attention {
                 formula random masks scores value_dims biases distant_biases empty rows_without_keys
@@ -60,6 +63,7 @@ macro_rules! families {
                 long_sequences backward_ranges nan nan_in_document infinite_biases large_scores
                 wide_results accumulation random_parts fixed_parts merged_rows
             }
+            convolution { causal unfolded }
             copy { updates alignments casts fill_and_scale runs }
             embedding { gather gradient frequent }
             optim { adamw adamw_groups sgd updates }
