@@ -94,13 +94,13 @@ impl Layered {
     }
 }
 
-/// Layers have the embeddings of the list, repeated; a field of its own name goes before it.
+/// Layers have the embeddings of the list, repeated; what is set for a field goes before it.
 #[test]
 fn layers_rotate_by_their_parameters() {
     on_mesh("1", 1, |rank| {
         let x: Stream = numbers(rank, "x", &[1, 5, 8]);
         let rotate = |theta, x: &Stream| {
-            let mut sizes = sizes();
+            let mut sizes = Sizes::new().with(Hidden, 8);
             sizes.rope = RopeParameters::with_theta(theta);
             build::<Rotating>(rank, &sizes).unwrap().model.forward(x)
         };
@@ -145,7 +145,8 @@ struct OverPairs {
 #[test]
 fn norms_over_pairs_read_all_of_their_elements() {
     on_mesh("1", 1, |rank| {
-        let built = build::<OverPairs>(rank, &sizes()).unwrap();
+        let pairs = Sizes::new().with(Hidden, 8).with(Heads, 2);
+        let built = build::<OverPairs>(rank, &pairs).unwrap();
         let whole = build::<Norms>(rank, &sizes().with(Hidden, 16)).unwrap();
         let gains: Vec<f32> = (0..16u8).map(|index| 0.1 * f32::from(index) - 0.7).collect();
         let x: Tensor<(Batch, Seq, Heads, Hidden)> = numbers(rank, "x", &[2, 5, 2, 8]);
@@ -200,6 +201,13 @@ fn affine_layers_have_a_bias_if_the_model_has_it() {
 #[model]
 struct Centered {
     norm: LayerNorm<Hidden>,
+}
+
+#[forward]
+impl Centered {
+    fn forward(&self, x: &Stream) -> Stream {
+        self.norm.forward(x)
+    }
 }
 
 #[test]

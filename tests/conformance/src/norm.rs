@@ -272,8 +272,8 @@ pub fn residual(target: &Target) {
     }
 }
 
-/// Rows of which other ranks have the other columns: an RMSNorm of given sums, which are those of both parts, gives the
-/// parts of the norm of whole rows.
+/// Rows whose other columns other ranks have: an RMSNorm of given sums over both parts is a part of the norm of whole
+/// rows.
 pub fn parts_of_rows(target: &Target) {
     for sizes @ [rows, cols] in [[3, 7], [20, 200], [9, 1280], [5, 768], [2, 8256]] {
         for dtype in FLOATS {

@@ -1,4 +1,4 @@
-//! A norm over all heads, of which each rank has some, would take the mean of a shard of each row.
+//! A norm over heads that are split would take the mean of a shard of each row.
 
 use meshwright::prelude::*;
 

@@ -1,4 +1,4 @@
-//! An affine layer of three dims, two of which are a pair.
+//! An affine layer of three dims: two of them are a pair.
 
 use meshwright::prelude::*;
 

@@ -77,7 +77,7 @@ pub struct RmsNormBackwardArgs<'a> {
     pub dweight: Option<LeafGrad<'a>>,
 }
 
-/// Sums over whole rows, of which a rank has some of the columns.
+/// Sums over whole rows, whose other columns other ranks have.
 #[derive(Clone, Copy)]
 pub struct RowSums<'a> {
     /// A sum for each row, f32 `[rows]`.

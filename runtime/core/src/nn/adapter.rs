@@ -39,7 +39,7 @@ impl Whole for LoraRank {
 #[diagnostic::do_not_recommend]
 impl Local for LoraRank {}
 
-/// Gives A the variance of uniform numbers up to `1 / sqrt(inputs)`.
+/// The gain for A to have the variance of uniform numbers up to `1 / sqrt(inputs)`.
 const GAIN: f32 = 0.577_350_26;
 
 /// The matrices A and B of a linear layer, and the factor of their product.

@@ -14,7 +14,7 @@ __device__ inline float gain_of(float weight, float offset) {
     return MEAN ? weight : weight + offset;
 }
 
-// Sums over rows of `total` columns, of which other ranks have some: the kernel does not compute them.
+// Sums over rows of `total` columns, some of them on other ranks: the kernel does not compute the sums.
 struct GivenSums {
     const float* sums;
     float total;

@@ -16,7 +16,7 @@ use meshwright_comm::Site;
 
 use super::NormOptions;
 
-/// Rows of which the ranks of some axes have different columns.
+/// Rows whose columns are divided among the ranks of some axes.
 pub(super) struct SplitRows {
     pub(super) axes: AxisSet,
     /// Columns of a whole row.
@@ -46,7 +46,7 @@ impl SplitRows {
     }
 }
 
-/// Normalizes `x`; with `split`, rows of which this rank has some of the columns.
+/// Normalizes `x`; with `split`, rows whose other columns other ranks have.
 #[track_caller]
 pub(super) fn rms_norm(
     x: &Value,

@@ -30,7 +30,7 @@ impl<X: Ends<H::Split<A>>, H: WholeFeature, A: Axis> SplitNormInput<H, A> for X 
     const SEAL: Seal = Seal::new();
 }
 
-/// Normalizes `x`, of which this rank has a shard, over the elements of all shards.
+/// Normalizes `x`, a shard of the activation, over the elements of all shards.
 impl<H, A: Axis, S: SplitNormInput<H, A>, T: Operand<Shape = S>> Layer<T> for RmsNorm<H, Col<A>> {
     type Out = Tensor<S>;
 
