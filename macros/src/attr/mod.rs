@@ -6,6 +6,7 @@
 
 pub mod args;
 mod fold;
+pub mod init;
 pub mod mesh_test;
 pub mod pipeline_stage;
 pub mod recompute;

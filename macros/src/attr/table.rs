@@ -47,12 +47,25 @@ pub enum Value {
     Cost,
     /// `meshes = ["dp=2", "tp=2"]`: meshes in quotes.
     Meshes,
+    /// `normal(0.02)`: initial values, the variant of the runtime's type, and what their number may be.
+    Initial { variant: Option<&'static str>, number: Option<Least> },
+    /// `bias = zeros`: initial values of a parameter. The key stands for its name.
+    OfParameter,
     /// A flag without a value.
     Flag,
     /// `crate = some::path`.
     Crate,
     /// A mesh axis that is not set by an attribute; the text names the place where it is set.
     Elsewhere(&'static str),
+}
+
+/// The least number of initial values.
+#[derive(Clone, Copy)]
+pub enum Least {
+    /// Zero; the number is named in messages.
+    Zero(&'static str),
+    /// None: any number.
+    Any,
 }
 
 /// A named grouping of layers.
@@ -276,6 +289,66 @@ pub const FROZEN: AttributeRow = AttributeRow {
     keys: &[],
 };
 
+/// The attribute `#[init(..)]`.
+pub const INIT: AttributeRow = AttributeRow {
+    name: "init",
+    on: "field",
+    meaning: "sets the initial values of the parameters inside the field, in place of those of their layers; \
+              `Sizes::with_init` sets them from a configuration",
+    keys: &[
+        KeyRow {
+            name: "zeros",
+            value: Value::Initial { variant: Some("Zeros"), number: None },
+            meaning: "all zeros",
+        },
+        KeyRow {
+            name: "ones",
+            value: Value::Initial { variant: Some("Ones"), number: None },
+            meaning: "all ones",
+        },
+        KeyRow {
+            name: "constant",
+            value: Value::Initial { variant: Some("Constant"), number: Some(Least::Any) },
+            meaning: "all the same number",
+        },
+        KeyRow {
+            name: "normal",
+            value: Value::Initial {
+                variant: Some("Normal"),
+                number: Some(Least::Zero("a standard deviation")),
+            },
+            meaning: "normally distributed around zero with this standard deviation",
+        },
+        KeyRow {
+            name: "uniform",
+            value: Value::Initial {
+                variant: Some("Uniform"),
+                number: Some(Least::Zero("a bound")),
+            },
+            meaning: "uniformly distributed between the negative of this number and the number",
+        },
+        KeyRow {
+            name: "scaled",
+            value: Value::Initial { variant: None, number: None },
+            meaning: "normally distributed with the standard deviation `Sizes::init_std / sqrt(2 Layers)`, for the \
+                      last weights of the two branches of a residual layer",
+        },
+        KeyRow {
+            name: "bias = zeros",
+            value: Value::OfParameter,
+            meaning: "initial values of the parameters of this name only",
+        },
+    ],
+};
+
+/// The attribute `#[shared]`.
+pub const SHARED: AttributeRow = AttributeRow {
+    name: "shared",
+    on: "field",
+    meaning: "all layers of the `Stack` around the field use the parameters of the first layer that has it",
+    keys: &[],
+};
+
 /// The attribute `#[pipeline_stage]`.
 pub const PIPELINE_STAGE: AttributeRow = AttributeRow {
     name: "pipeline_stage",
@@ -327,7 +400,7 @@ pub const MESH_AXES: [&str; 6] = ["pp", "dp", "fsdp", "ep", "cp", "tp"];
 
 /// All attributes, in the order of the reference.
 pub const ATTRIBUTES: &[AttributeRow] =
-    &[MODEL, FORWARD, SHARDED, TIED, FROZEN, RECOMPUTE, PIPELINE_STAGE, MESH_TEST];
+    &[MODEL, FORWARD, SHARDED, TIED, SHARED, FROZEN, INIT, RECOMPUTE, PIPELINE_STAGE, MESH_TEST];
 
 /// The axes after `@` in `dims!`.
 pub const AXES: &[AxisRow] = &[

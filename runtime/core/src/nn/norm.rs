@@ -14,6 +14,7 @@ use meshwright_backend::ops::norm::{
 use meshwright_backend::{Buffer, ResidualSum, View};
 
 use super::chain::stage_layers;
+use super::debug::debug_layers;
 use super::{Build, Builder, Layer};
 
 /// `x / sqrt(mean(x²) + eps) * weight` over the last dim `H` (Zhang and Sennrich, 2019).
@@ -240,4 +241,9 @@ impl Operation<Count<1>, Count<2>> for LayerNormOperation {
             });
         });
     }
+}
+
+debug_layers! {
+    RmsNorm<H>: weight;
+    LayerNorm<H>: weight, bias;
 }

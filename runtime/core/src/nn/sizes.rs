@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use crate::layout::{Dim, DimInfo, Whole};
 use crate::rotary::RopeParameters;
+use crate::tensor::Init;
 use meshwright_backend::{RopeLayout, RouterOptions};
 
 use super::{AttentionOptions, ContextStyle, RecomputeOverride, RouterPenalties};
@@ -20,6 +21,8 @@ pub struct Sizes {
     /// Rows of embeddings over a dim that get no gradient.
     padding: HashMap<TypeId, usize>,
     counts: BTreeMap<String, usize>,
+    inits: BTreeMap<String, Init>,
+    kinds: BTreeMap<String, Vec<String>>,
     /// Epsilon of norms, added under the square root.
     pub norm_eps: f32,
     /// Base, rotated part and scaling of rotary embeddings.
@@ -57,6 +60,8 @@ impl Default for Sizes {
             optional: BTreeMap::new(),
             padding: HashMap::new(),
             counts: BTreeMap::new(),
+            inits: BTreeMap::new(),
+            kinds: BTreeMap::new(),
             norm_eps: 1e-5,
             rope: RopeParameters::default(),
             rope_layout: RopeLayout::HalfSplit,
@@ -128,6 +133,31 @@ impl Sizes {
         self
     }
 
+    /// Sets the initial values of a parameter, or of all parameters in the fields of a name: `with_init("attn.o",
+    /// Init::Normal(0.01))`, `with_init("o.weight", ..)`. Named as in [`with_optional`](Self::with_optional); the name of
+    /// an inner field precedes that of a field around it, and all of them precede `#[init(..)]`. To name one that does
+    /// not exist is a problem of the model, and so is a standard deviation that is negative or not finite.
+    #[must_use]
+    pub fn with_init(mut self, field: &str, init: Init) -> Sizes {
+        self.inits.insert(field.to_owned(), init);
+        self
+    }
+
+    /// Sets the kinds of the layers of a stack of an enum, by the names of its variants, and by the name of the stack as
+    /// in [`with_optional`](Self::with_optional): `with_kinds("blocks", ["Dense", "Moe"])`. They are repeated over the
+    /// layers, whose number is a multiple of theirs. Names of other variants, and of other fields, are problems of the
+    /// model.
+    #[must_use]
+    pub fn with_kinds<K: Into<String>>(
+        mut self,
+        field: &str,
+        kinds: impl IntoIterator<Item = K>,
+    ) -> Sizes {
+        let kinds = kinds.into_iter().map(Into::into).collect();
+        self.kinds.insert(field.to_owned(), kinds);
+        self
+    }
+
     /// Sets the options of the attentions, and position biases, in fields named `field`, instead of the options of
     /// [`attention`](Self::attention). To name a field that does not exist is a problem of the model.
     #[must_use]
@@ -168,17 +198,37 @@ impl Sizes {
         &self.counts
     }
 
+    /// Returns initial values, by the names that are set.
+    pub(super) fn inits(&self) -> &BTreeMap<String, Init> {
+        &self.inits
+    }
+
+    /// Returns the kinds of layers, by the names of stacks.
+    pub(super) fn kinds(&self) -> &BTreeMap<String, Vec<String>> {
+        &self.kinds
+    }
+
     /// Returns everything that the results of a model depend on as text, which is equal for equal settings.
     pub(super) fn text(&self) -> String {
         let mut dims: Vec<&DimSize> = self.dims.values().collect();
         dims.sort();
         let Sizes {
-            flags, optional, counts, norm_eps, rope, rope_layout, init_std, dropout, ..
+            flags,
+            optional,
+            counts,
+            inits,
+            kinds,
+            norm_eps,
+            rope,
+            rope_layout,
+            init_std,
+            dropout,
+            ..
         } = self;
         let Sizes { attention, attention_of_fields, router, context, .. } = self;
         format!(
-            "{dims:?} {flags:?} {optional:?} {counts:?} {norm_eps} {rope:?} {rope_layout:?} {init_std} {dropout} \
-             {attention:?} {attention_of_fields:?} {router:?} {context:?}"
+            "{dims:?} {flags:?} {optional:?} {counts:?} {inits:?} {kinds:?} {norm_eps} {rope:?} {rope_layout:?} \
+             {init_std} {dropout} {attention:?} {attention_of_fields:?} {router:?} {context:?}"
         )
     }
 

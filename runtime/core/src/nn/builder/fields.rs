@@ -4,7 +4,7 @@ use std::any::TypeId;
 
 use super::Builder;
 use super::declare::BuildState;
-use super::field_settings::{is_index, setting_of};
+use super::field_settings::{is_index, setting_of, without_indices};
 
 impl<'a> Builder<'a> {
     /// Returns true if the model has this optional field. A missing setting is recorded as a problem.
@@ -13,7 +13,7 @@ impl<'a> Builder<'a> {
         let setting = setting_of(self.sizes().optional(), &path);
         let mut used = self.state.used_settings.borrow_mut();
         let is_present = match setting {
-            Some((name, is_present)) => {
+            Some((name, &is_present)) => {
                 used.optional.insert(name.to_owned());
                 is_present
             }
@@ -38,7 +38,7 @@ impl<'a> Builder<'a> {
         let setting = setting_of(self.sizes().counts(), &path);
         let mut used = self.state.used_settings.borrow_mut();
         let count = match setting {
-            Some((name, count)) => {
+            Some((name, &count)) => {
                 used.counts.insert(name.to_owned());
                 if count <= MOST {
                     count
@@ -80,6 +80,11 @@ impl<'a> Builder<'a> {
         self.contained::<L>(self.path.clone())
     }
 
+    /// Returns the builder of element `index` of this tuple.
+    pub(in crate::nn) fn tuple_element(&self, index: usize) -> Builder<'a> {
+        self.at_path(self.join(&index.to_string()))
+    }
+
     fn contained<L: 'static>(&self, path: String) -> Builder<'a> {
         let mut child = self.at_path(path);
         child.elements.push(TypeId::of::<L>());
@@ -104,8 +109,7 @@ impl<'a> Builder<'a> {
     }
 
     fn path_without_indices(&self) -> String {
-        let parts = self.path.split('.').filter(|part| !is_index(part));
-        parts.collect::<Vec<_>>().join(".")
+        without_indices(&self.path)
     }
 }
 

@@ -10,6 +10,7 @@ use crate::tensor::{Init, Operand, Param, ParamRef, Tensor, gradient_axes};
 
 use super::super::{Build, Builder, ByExpert, Layer, Plain, Shard};
 use super::grouped_matmul::grouped_matmul;
+use crate::nn::debug::debug_layers;
 
 /// A linear layer without bias from `I` to `O` for each of the experts `E`.
 ///
@@ -113,4 +114,8 @@ impl<E, I, O, Style> GroupedLinear<E, I, O, Style> {
 #[diagnostic::do_not_recommend]
 impl<E, I, O, A> Shard<ByExpert<A>> for GroupedLinear<E, I, O> {
     type Sharded = GroupedLinear<E, I, O, ByExpert<A>>;
+}
+
+debug_layers! {
+    GroupedLinear<E, I, O, Style>: weight;
 }

@@ -39,6 +39,12 @@ pub struct Rope<D> {
     dim: PhantomData<D>,
 }
 
+impl<D> std::fmt::Debug for Rope<D> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Rope of {}, {:?}, {:?}", self.rotary_dim, self.layout, self.parameters)
+    }
+}
+
 /// Shapes of queries and keys with heads of `D`: `(batch, sequence, heads, D)`. The shape is a parameter, and not
 /// `Self`, so that messages do not list the impl.
 #[diagnostic::on_unimplemented(
