@@ -5,12 +5,16 @@ use meshwright::pipeline::StageCut;
 use meshwright::prelude::*;
 use meshwright::schedule::ScheduleKind;
 use meshwright::tensor::{Settings, ZeroStage};
+use meshwright::train::{Config, Trainer};
 use meshwright_tests::compare::Report;
 use meshwright_tests::data::TokenData;
-use meshwright_tests::models::kinds::{Batch, Block, Ffn, Hidden, Kinds, Plain, Stream, Vocab};
+use meshwright_tests::models::kinds::{
+    Batch, Block, Ffn, Hidden, Kinds, Plain, Seq, Stream, Vocab,
+};
 use meshwright_tests::models::small_gpt2;
 use meshwright_tests::pipeline_run::train_stages;
 use meshwright_tests::run::{Outcome, Setup, train};
+use meshwright_tests::step_logs::assert_same_steps;
 
 use super::table::report_parity;
 
@@ -65,6 +69,19 @@ fn unlike_layers_on_meshes() {
         report_parity(&format!("{mesh}, stage {zero}"), &got, &one, &mut report);
     }
     report.print();
+}
+
+/// The plan of a run counts the parameters of every kind, and its log is that of a step.
+#[test]
+fn unlike_layers_are_planned_and_trained() {
+    for flags in ["--mesh fsdp=2 --zero 3", "--mesh pp=2 --micro-batches 2"] {
+        let sizes = "--layers 12 --hidden 32 --ffn 48 --heads 4 --seq 16 --batch 8 --steps 3 --sample-tokens 0";
+        let line = format!("train {sizes} {flags}");
+        let config = || Config::parse(line.split(' ')).unwrap();
+        let dry = Trainer::<Kinds>::new(config()).unwrap().step_logs().unwrap();
+        let real = Trainer::<Kinds>::new(config()).unwrap().record_steps().unwrap();
+        assert_same_steps(flags, &real, &dry);
+    }
 }
 
 /// Returns what `visit` finds in the model, or the problems.
@@ -220,7 +237,7 @@ fn models_have_debug_text() {
     let text = built::<Shown, _>("tp=2", &sizes, |built| format!("{:?}", built.model));
     assert_eq!(
         text.unwrap(),
-        "Shown { embed: Embedding 29 x 32, Split<Vocab, tp>, here 15 x 32, norm: LayerNorm 32, frozen, bias 32, frozen, \
+        "Shown { embed: Embedding 29 x 32, Split<Vocab, tp>, here 14 x 32, norm: LayerNorm 32, frozen, bias 32, frozen, \
          pair: (Linear 32 x 48, Split<Ffn, tp>, here 32 x 24, Bias 48, Split<Ffn, tp>, here 24), dropout: Dropout 0, \
          gain: Param 32, layers: [Inner { head: Some(LmHead 29 x 32) }] }"
     );

@@ -8,7 +8,7 @@ use crate::rotary::RopeParameters;
 use crate::tensor::Init;
 use meshwright_backend::{RopeLayout, RouterOptions};
 
-use super::{AttentionOptions, ContextStyle, RecomputeOverride, RouterPenalties};
+use super::{AttentionOptions, ContextStyle, Layers, RecomputeOverride, RouterPenalties};
 
 /// Global sizes of the dims that a model declares, and settings of its layers.
 #[derive(Debug, Clone)]
@@ -23,6 +23,8 @@ pub struct Sizes {
     counts: BTreeMap<String, usize>,
     inits: BTreeMap<String, Init>,
     kinds: BTreeMap<String, Vec<String>>,
+    /// True if the stacks have fewer layers than the model.
+    is_truncated: bool,
     /// Epsilon of norms, added under the square root.
     pub norm_eps: f32,
     /// Base, rotated part and scaling of rotary embeddings.
@@ -62,6 +64,7 @@ impl Default for Sizes {
             counts: BTreeMap::new(),
             inits: BTreeMap::new(),
             kinds: BTreeMap::new(),
+            is_truncated: false,
             norm_eps: 1e-5,
             rope: RopeParameters::default(),
             rope_layout: RopeLayout::HalfSplit,
@@ -206,6 +209,29 @@ impl Sizes {
     /// Returns the kinds of layers, by the names of stacks.
     pub(super) fn kinds(&self) -> &BTreeMap<String, Vec<String>> {
         &self.kinds
+    }
+
+    /// Returns the sizes of a model with fewer layers, to learn about the whole one: kinds of layers need not repeat
+    /// evenly over them.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn truncated_to(self, layers: usize) -> Sizes {
+        Sizes { is_truncated: true, ..self.with(Layers, layers) }
+    }
+
+    /// Returns true if the sizes are [truncated](Self::truncated_to).
+    pub(super) fn is_truncated(&self) -> bool {
+        self.is_truncated
+    }
+
+    /// Returns the number of layers after which all kinds of layers repeat.
+    #[doc(hidden)]
+    pub fn layer_period(&self) -> usize {
+        let lens = self.kinds.values().map(Vec::len).filter(|len| *len > 0);
+        lens.fold(1, |period, len| {
+            let multiple = (1..=len).find(|times| (period * times).is_multiple_of(len));
+            period * multiple.unwrap_or(len)
+        })
     }
 
     /// Returns everything that the results of a model depend on as text, which is equal for equal settings.

@@ -84,7 +84,8 @@ impl<'a> Builder<'a> {
             return 0;
         };
         self.state.used_settings.borrow_mut().kinds.insert(field.to_owned());
-        if kinds.is_empty() || !layer.count.is_multiple_of(kinds.len()) {
+        let repeats = self.sizes().is_truncated() || layer.count.is_multiple_of(kinds.len());
+        if kinds.is_empty() || !repeats {
             self.problem(format_args!(
                 "`Sizes::with_kinds(\"{field}\", ..)` has {} kinds, which do not repeat evenly over {} layers: give \
                  one for each layer, or a pattern that is repeated",
