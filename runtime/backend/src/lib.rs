@@ -33,11 +33,12 @@ pub use dtype::{DType, Element};
 pub use expr::{DropoutMask, Expr, Node};
 pub use observed::{Kernel, KernelObserver, KernelOp};
 pub use ops::{
-    AdamGroup, AdamStep, AttentionOps, AttentionShape, Backend, Band, BlockCopy, BlockIndex,
-    CopyOps, CudaKernel, DistanceBias, ElementwiseOps, EmbeddingOps, Gemm, GemmEpilogue, KernelArg,
-    KeyRanges, LaunchGrid, LeafGrad, LossOps, MAX_TOP_K, MatmulOps, MiddleDim, NormOps,
-    OptimizerOps, RandomOps, ReductionOps, ResidualSum, RopeLayout, RopeOps, RopeShape,
-    RouterOptions, RouterScore, RoutingOps, RoutingShape, SequenceLayout, SgdStep, SoftmaxOps,
+    AdamGroup, AdamStep, AttentionOps, AttentionShape, Backend, Band, BatchLoop, BatchedGemm,
+    BlockCopy, BlockIndex, CopyDim, CopyOps, CudaKernel, DistanceBias, ElementwiseOps,
+    EmbeddingOps, Gemm, GemmEpilogue, IndexOps, IndexedDim, KernelArg, KeyRanges, LaunchGrid,
+    LeafGrad, LossOps, MAX_TOP_K, MatmulOps, MiddleDim, NormOps, OptimizerOps, RandomOps,
+    ReductionOps, ResidualSum, RopeLayout, RopeOps, RopeShape, RouterOptions, RouterScore,
+    RoutingOps, RoutingShape, SequenceLayout, SgdStep, SoftmaxOps, StridedCopy,
 };
 pub use out_of_memory::OutOfMemory;
 pub use reduce_op::ReduceOp;

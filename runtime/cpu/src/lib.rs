@@ -11,6 +11,7 @@ mod dots;
 mod embedding;
 mod float;
 mod gemm;
+mod index;
 mod loss;
 mod map;
 mod math;
@@ -25,6 +26,7 @@ mod routing;
 mod scratch;
 mod simd;
 mod softmax;
+mod strided_copy;
 mod update;
 mod workers;
 

@@ -9,6 +9,7 @@ pub mod copy;
 pub mod cuda_kernel;
 pub mod elementwise;
 pub mod embedding;
+pub mod index;
 pub mod loss;
 pub mod matmul;
 pub mod norm;
@@ -18,6 +19,7 @@ pub mod reduce;
 pub mod rope;
 pub mod routing;
 pub mod softmax;
+pub mod strided_copy;
 
 use std::sync::Arc;
 
@@ -28,8 +30,9 @@ pub use copy::{BlockCopy, CopyOps};
 pub use cuda_kernel::{CudaKernel, KernelArg, LaunchGrid};
 pub use elementwise::{ElementwiseOps, LeafGrad};
 pub use embedding::EmbeddingOps;
+pub use index::{IndexOps, IndexedDim};
 pub use loss::LossOps;
-pub use matmul::{Gemm, GemmEpilogue, MatmulOps};
+pub use matmul::{BatchLoop, BatchedGemm, Gemm, GemmEpilogue, MatmulOps};
 pub use norm::{NormOps, ResidualSum};
 pub use optim::{AdamGroup, AdamStep, OptimizerOps, SgdStep};
 pub use random::{BlockIndex, RandomOps};
@@ -37,6 +40,7 @@ pub use reduce::{MiddleDim, ReductionOps};
 pub use rope::{RopeLayout, RopeOps, RopeShape};
 pub use routing::{MAX_TOP_K, RouterOptions, RouterScore, RoutingOps, RoutingShape};
 pub use softmax::SoftmaxOps;
+pub use strided_copy::{CopyDim, StridedCopy};
 
 /// The kernels of one rank on one device.
 ///
@@ -61,6 +65,7 @@ pub trait Backend:
     + RopeOps
     + AttentionOps
     + EmbeddingOps
+    + IndexOps
     + SoftmaxOps
     + LossOps
     + OptimizerOps

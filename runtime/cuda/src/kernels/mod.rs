@@ -26,6 +26,7 @@ pub(super) const MAP: &str = concat!(include_str!("philox.cuh"), include_str!("m
 pub(super) static COMBINE: KernelSource = source!("combine");
 pub(super) static ELEMENTS: KernelSource = source!("elements");
 pub(super) static EMBEDDING: KernelSource = source!("embedding");
+pub(super) static INDEX: KernelSource = source!("index");
 pub(super) static LOSS: KernelSource = source!("loss", "row.cuh");
 pub(super) static NORM: KernelSource = source!("norm", "row.cuh");
 pub(super) static OPTIM: KernelSource = source!("optim");
@@ -38,6 +39,7 @@ pub(super) static ROUTING: KernelSource = source!("routing");
 pub(super) static ROWS: KernelSource = source!("rows");
 pub(super) static SOFTMAX: KernelSource = source!("softmax", "row.cuh");
 pub(super) static SORT: KernelSource = source!("sort");
+pub(super) static STRIDED_COPY: KernelSource = source!("strided_copy");
 pub(super) static AUTOTUNE: KernelSource = source!("autotune", "philox.cuh");
 
 /// All fixed (not generated) sources.
@@ -48,6 +50,7 @@ pub const SOURCES: &[&KernelSource] = &[
     &COMBINE,
     &ELEMENTS,
     &EMBEDDING,
+    &INDEX,
     &LOSS,
     &NORM,
     &OPTIM,
@@ -60,5 +63,6 @@ pub const SOURCES: &[&KernelSource] = &[
     &ROWS,
     &SOFTMAX,
     &SORT,
+    &STRIDED_COPY,
     &AUTOTUNE,
 ];
