@@ -9,6 +9,7 @@ pub mod mixer;
 pub mod moe;
 pub mod operations;
 pub mod repeated;
+pub mod shapes;
 pub mod staged;
 pub mod token_mlp;
 

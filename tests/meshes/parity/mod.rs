@@ -22,5 +22,6 @@ mod pipeline_inputs;
 mod pipeline_refusals;
 mod pipeline_unusual;
 mod repeated;
+mod shapes;
 mod sharding;
 mod table;
