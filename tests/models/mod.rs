@@ -12,6 +12,7 @@ pub mod moe;
 pub mod operations;
 pub mod reductions;
 pub mod repeated;
+pub mod shapes;
 pub mod staged;
 pub mod tailored;
 pub mod token_mlp;

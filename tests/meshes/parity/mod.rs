@@ -26,6 +26,7 @@ mod pipeline_refusals;
 mod pipeline_unusual;
 mod reductions;
 mod repeated;
+mod shapes;
 mod sharding;
 mod table;
 mod tailored;
