@@ -44,7 +44,7 @@ pub use routed::{DispatchAxes, ExpertsOf, Routed, RowsOf, TokenRows};
 pub use same::{Broadcast, SameShape, Scattered, ShardedAlike};
 pub(crate) use sealed::Internal;
 pub(crate) use sealed::Seal;
-pub use select::{At, GatherDim, HasDim, OneOf, SplitDim, SumOver};
+pub use select::{At, GatherDim, HasDim, OneOf, SplitDim, SumOver, SumOverOne};
 pub use shape::{Dims, Feature, LocalFeature, ParamDim, ParamShape, Shape, WholeFeature};
 pub use stacked::{StackDim, Stacked};
 pub use take::{DropDim, PermuteDims, PickDims, TakeDim};
