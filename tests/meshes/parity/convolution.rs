@@ -158,7 +158,7 @@ fn long_halos_are_refused_on_every_rank() {
     refused(
         "cp=3",
         &distributed,
-        "`conv` reads 4 elements of `Long` next to those that a rank holds, but the shortest range that a rank holds has \
+        "`conv.weight` reads 4 elements of `Long` next to those that a rank holds, but the shortest range that a rank holds has \
          3: `Long` = 21 is distributed over the 3 ranks of cp in zig-zag order; use fewer ranks of cp, a longer `Long`, or \
          read at most 3 elements",
     );
