@@ -15,6 +15,7 @@ mod gemm;
 mod loss;
 mod map;
 mod math;
+mod middle_dim;
 mod norm;
 mod optim;
 mod philox;

@@ -23,6 +23,7 @@ mod embedding;
 mod loss;
 mod map;
 mod matmul;
+mod middle_dim;
 mod norm;
 mod optim;
 mod random;
@@ -50,10 +51,11 @@ macro_rules! families {
                 formula unused_leaves leaf_and_row nan special_values large_numbers clamped_gradients
                 quotients rate blocks large_indices
             }
-            norm { formula exact_accumulation unneeded_gradients residual }
+            norm { formula exact_accumulation unneeded_gradients residual parts_of_rows }
             softmax { formula special_values }
             loss { formula single_call special_values sum }
             rope { formula there_and_back }
+            middle_dim { reductions functions special_values first_elements }
             reduce { sums broadcasts sums_of_squares batched_sums_of_squares special_squares }
             attention {
                 formula random masks scores value_dims biases distant_biases empty rows_without_keys

@@ -10,6 +10,7 @@ mod experts;
 mod kernel;
 mod loss;
 mod matmul;
+mod middle_dim;
 mod optim;
 mod rows;
 

@@ -12,6 +12,7 @@ pub mod elementwise;
 pub mod embedding;
 pub mod loss;
 pub mod matmul;
+pub mod middle_dim;
 pub mod norm;
 pub mod optim;
 pub mod random;
@@ -32,6 +33,7 @@ pub use elementwise::{ElementwiseOps, LeafGrad};
 pub use embedding::EmbeddingOps;
 pub use loss::LossOps;
 pub use matmul::{Gemm, GemmEpilogue, MatmulOps};
+pub use middle_dim::{DimFunction, DimPositions, DimReduction, MiddleDimOps};
 pub use norm::{NormOps, ResidualSum};
 pub use optim::{AdamGroup, AdamStep, OptimizerOps, SgdStep};
 pub use random::{BlockIndex, RandomOps};
@@ -59,6 +61,7 @@ pub trait Backend:
     + ElementwiseOps
     + CopyOps
     + ReductionOps
+    + MiddleDimOps
     + NormOps
     + RopeOps
     + AttentionOps

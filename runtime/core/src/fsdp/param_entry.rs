@@ -19,6 +19,8 @@ pub enum Init {
     Zeros,
     /// All ones: gains.
     Ones,
+    /// All equal to this number.
+    Constant(f32),
     /// Normally distributed around zero with this standard deviation.
     Normal(f32),
     /// Like `Normal`, but zeros in one row, the index of the first dim: embeddings with a row for padding.
@@ -42,7 +44,7 @@ impl Init {
     /// values.
     fn std(self, [fan_in, fan_out]: [usize; 2]) -> Option<f32> {
         match self {
-            Init::Zeros | Init::Ones => None,
+            Init::Zeros | Init::Ones | Init::Constant(_) => None,
             Init::Normal(std) | Init::NormalExceptRow { std, .. } => Some(std),
             Init::Kaiming(gain) => Some(gain / (fan_in as f32).sqrt()),
             Init::Xavier(gain) => Some(gain * (2.0 / (fan_in + fan_out) as f32).sqrt()),
@@ -165,7 +167,11 @@ impl ParamEntry {
         let mut block = rank.alloc_scratch(DType::F32, self.local_len());
         match self.init.std(self.global_fans()) {
             None => {
-                let constant = if matches!(self.init, Init::Ones) { 1.0 } else { 0.0 };
+                let constant = match self.init {
+                    Init::Ones => 1.0,
+                    Init::Constant(number) => number,
+                    _ => 0.0,
+                };
                 rank.backend().fill(block.view_mut(), constant);
             }
             Some(std) => {

@@ -1,5 +1,6 @@
 //! Tensors whose types state the global tensor and its split; losses, metrics and gradients.
 
+mod along_dim;
 mod auxiliary_loss;
 mod block_by_index;
 pub(crate) mod captured_input;
@@ -37,7 +38,9 @@ mod step_count;
 mod terms;
 mod tokens;
 mod typed;
+mod weights;
 
+pub use along_dim::Across;
 pub use combine::{
     Accumulate, Combine, Moved, Product, Quotient, Scale, TakenByValue, TakesValues, Trailing,
 };
@@ -62,6 +65,7 @@ pub use step_count::StepCount;
 
 pub use tokens::{Targets, Tokens};
 pub use typed::{Operand, Param, Tensor};
+pub use weights::Weights;
 
 pub use crate::autograd::{
     CheckpointedSegment, DeferredWeightGradients, SavePolicy, SegmentData, WeightGradients,

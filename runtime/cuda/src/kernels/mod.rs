@@ -28,6 +28,7 @@ pub(super) static CONVOLUTION: KernelSource = source!("convolution");
 pub(super) static ELEMENTS: KernelSource = source!("elements");
 pub(super) static EMBEDDING: KernelSource = source!("embedding");
 pub(super) static LOSS: KernelSource = source!("loss", "row.cuh");
+pub(super) static MIDDLE_DIM: KernelSource = source!("middle_dim");
 pub(super) static NORM: KernelSource = source!("norm", "row.cuh");
 pub(super) static OPTIM: KernelSource = source!("optim");
 pub(super) static PARTIALS: KernelSource = source!("partials");
@@ -51,6 +52,7 @@ pub const SOURCES: &[&KernelSource] = &[
     &ELEMENTS,
     &EMBEDDING,
     &LOSS,
+    &MIDDLE_DIM,
     &NORM,
     &OPTIM,
     &PARTIALS,

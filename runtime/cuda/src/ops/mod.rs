@@ -9,6 +9,7 @@ mod launch;
 mod loss;
 pub mod map;
 mod matmul;
+mod middle_dim;
 mod norm;
 mod optim;
 mod partials;

@@ -9,6 +9,7 @@ use std::rc::Rc;
 use crate::tensor::{ParamRef, Rank, Unit};
 
 use super::super::{ContextStyle, RecomputeOverride, Sizes};
+use super::adapters::AdapterFields;
 use super::built::{ChosenExperts, allocate_units};
 use super::field_settings::{UsedSettings, is_index};
 use super::{AttentionSizes, BuildError, Builder, Built};
@@ -147,12 +148,14 @@ fn declare_with(
         declares_recompute: Cell::new(false),
         is_recomputed: Cell::new(false),
         used_settings: RefCell::default(),
+        adapter_fields: RefCell::default(),
         problems: RefCell::default(),
     };
     build(&mut Builder::new(&state));
     state.check_context_styles();
     let unused = state.unused_override().into_iter().chain(state.unused_attention_options());
     let unused = unused.chain(state.unused_context_style()).chain(state.unused_field_settings());
+    let unused = unused.chain(state.adapter_problems());
     let of_sizes: Vec<String> = unused.chain(state.numbers_out_of_range()).collect();
     let recomputes = state.declares_recompute.get();
     let BuildState {
@@ -219,6 +222,8 @@ pub(super) struct BuildState<'a> {
     pub(super) is_recomputed: Cell<bool>,
     /// The settings of optional and repeated fields that have been used.
     pub(super) used_settings: RefCell<UsedSettings>,
+    /// The linear layers, and the adapters among them.
+    pub(super) adapter_fields: RefCell<AdapterFields>,
     /// A sorted set, as all layers of a stack have the same problems.
     pub(super) problems: RefCell<BTreeSet<String>>,
 }

@@ -1,10 +1,12 @@
 //! Building a model on a rank: sizes are checked for the whole model before any memory is allocated.
 
+mod adapters;
 mod built;
 mod context_styles;
 mod declare;
 mod field_settings;
 mod fields;
+mod layer_settings;
 mod ties;
 mod unit_family;
 
@@ -57,7 +59,9 @@ impl<'a> Builder<'a> {
         let (path, elements) = (String::new(), Vec::new());
         let units = UnitFamily::new(state, "model");
         let (tie, recompute, layer, own_size) = (None, None, None, None);
-        Builder { state, path, units, tie, recompute, elements, layer, own_size, is_frozen: false }
+        // Beside adapters, nothing is trained but the fields that they name.
+        let is_frozen = state.sizes.lora.is_some();
+        Builder { state, path, units, tie, recompute, elements, layer, own_size, is_frozen }
     }
 
     /// Returns the builder of field `name`. Each field of the root model is its own FSDP [`unit`](Self::unit).
@@ -307,6 +311,7 @@ impl<'a> Builder<'a> {
 
     /// Returns the builder of what is at `path`, which is inside this field.
     fn at_path(&self, path: String) -> Builder<'a> {
+        let is_frozen = self.is_frozen && !self.is_trained_beside_adapters(&path);
         Builder {
             state: self.state,
             path,
@@ -316,7 +321,7 @@ impl<'a> Builder<'a> {
             elements: self.elements.clone(),
             layer: self.layer,
             own_size: None,
-            is_frozen: self.is_frozen,
+            is_frozen,
         }
     }
 
@@ -325,7 +330,7 @@ impl<'a> Builder<'a> {
         if self.path.is_empty() { name.to_owned() } else { format!("{}.{name}", self.path) }
     }
 
-    fn size_of(&self, dim: &DimInfo) -> usize {
+    pub(in crate::nn) fn size_of(&self, dim: &DimInfo) -> usize {
         let own = self.own_size.filter(|(key, _)| *key == (dim.key)()).map(|(_, size)| size);
         match own.or_else(|| self.state.sizes.dim_size(dim)) {
             Some(0) => {
