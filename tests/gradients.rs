@@ -135,6 +135,9 @@ const OPERATIONS: &[Operation] = &[
     ("gather and slice", |ops, x, _| {
         probe(&x.slice(Seq, Tp).silu().gather(Seq).contract(&ops.matrix))
     }),
+    ("shifts", |_, x, y| probe(&(x.shift(Seq, 2) * y + x.shift(Hidden, -1) + y.shift(Seq, -9)))),
+    ("causal convolution", |ops, x, y| probe(&(ops.causal_conv.forward(&(x * y)) * x))),
+    ("convolution", |ops, x, y| probe(&ops.conv1d.forward(&(x * y)))),
     ("rope", |ops, x, _| probe(&ops.rope.forward(&ops.q.forward(x)))),
     ("rope without heads", |ops, x, _| probe(&ops.rope.forward(&ops.q.forward(x).sum(Heads)))),
     ("attention", |ops, x, y| {

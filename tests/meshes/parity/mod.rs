@@ -6,6 +6,7 @@ mod context;
 mod context_attention;
 mod context_tokens;
 mod context_trainer;
+mod convolution;
 mod documents;
 mod every_mesh;
 mod experts;

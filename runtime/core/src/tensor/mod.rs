@@ -88,7 +88,7 @@ pub(crate) use row_losses::RowLosses;
 
 pub(crate) use crate::autograd::tensor_parallel::{enter_region, enter_regions, leave_region};
 pub(crate) use crate::autograd::{
-    AlwaysRecomputed, Arity, Contraction, Count, Halo, HaloSide, HaloTransfer, Operands, Operation,
+    AlwaysRecomputed, Arity, Contraction, Count, Halo, HaloSide, Operands, Operation,
     OperationBackward, OperationForward, OperationInput, OperationParam, ParamUse, Reads,
     TapeGradients, Value, apply, contract, gradient_axes, recompute,
 };
