@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::layout::{AxisId, DimInfo, Dims};
+use crate::layout::{AxisId, AxisSet, DimInfo, Dims};
 use meshwright_backend::BlockIndex;
 use meshwright_comm::{Blocks, Communicator, Site};
 use meshwright_mesh::__internal::global_sizes;
