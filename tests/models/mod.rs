@@ -6,6 +6,7 @@ pub mod context_encoder;
 pub mod frozen;
 pub mod gated;
 pub mod gpt;
+pub mod kinds;
 pub mod mixer;
 pub mod moe;
 pub mod operations;

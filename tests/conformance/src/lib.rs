@@ -67,7 +67,7 @@ macro_rules! families {
             copy { updates alignments casts fill_and_scale runs }
             embedding { gather gradient frequent }
             optim { adamw adamw_groups sgd updates }
-            random { distribution keys blocks large_indices }
+            random { distribution uniform_distribution keys blocks large_indices }
             routing {
                 top_k grouping dispatch combine weight_gradients weights penalties no_score
                 independent_tokens

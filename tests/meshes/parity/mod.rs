@@ -12,6 +12,8 @@ mod experts;
 mod frozen;
 mod gpt;
 mod gpt2;
+mod initial;
+mod kinds;
 mod llama;
 mod mixer;
 mod moe;

@@ -115,6 +115,7 @@ kernel_ops! {
     SgdKernel => "sgd",
     ApplyUpdate => "apply_update",
     FillNormal => "fill_normal",
+    FillUniform => "fill_uniform",
     TopK => "top_k",
     GroupByExpert => "group_by_expert",
     DispatchTokens => "dispatch_tokens",

@@ -4,6 +4,7 @@ use crate::layout::{Axis, Dims, Feature, WholeFeature};
 use crate::tensor::{Init, Operand, Param, ParamRef, Tensor, add_param, gradient_axes};
 
 use super::chain::stage_layers;
+use super::debug::write_layer;
 use super::linear::{Linear, LinearInput};
 use super::{Build, Builder, Col, Layer, Plain, Row, Shard};
 
@@ -84,6 +85,13 @@ impl<I, O, A> Shard<Col<A>> for Affine<I, O> {
 #[diagnostic::do_not_recommend]
 impl<I, O, A, E> Shard<Row<A, E>> for Affine<I, O> {
     type Sharded = Affine<I, O, Row<A, E>>;
+}
+
+impl<I, O, Style> std::fmt::Debug for Affine<I, O, Style> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let params: Vec<&ParamRef> = [self.linear.weight()].into_iter().chain(&self.bias).collect();
+        write_layer(f, "Affine", &params)
+    }
 }
 
 stage_layers! {

@@ -13,6 +13,7 @@ use crate::tensor::{
 
 use super::adapter::{Adapter, LoraRank};
 use super::chain::stage_layers;
+use super::debug::debug_layers;
 use super::{Build, Builder, Col, Layer, Plain, RegionExit, Row, Shard};
 
 /// A linear layer without bias from the last dim (or pair of dims) `I` to `O`.
@@ -56,6 +57,11 @@ impl<I: WholeFeature, O: WholeFeature, Style, T: Operand<Shape: LinearInput<I, O
 }
 
 impl<I, O, Style> Linear<I, O, Style> {
+    /// Returns the weight.
+    pub(in crate::nn) fn weight(&self) -> &ParamRef {
+        &self.weight
+    }
+
     /// Declares the weight, shaped `S`, and the matrices of an adapter, shaped `A` and `B`.
     fn new<S: Dims, A: Dims, B: Dims>(builder: &mut Builder<'_>) -> Self {
         let std = builder.sizes().init_std;
@@ -244,4 +250,8 @@ where
     );
     const SCATTER: Option<usize> = E::SCATTER;
     const SEAL: Seal = Seal::new();
+}
+
+debug_layers! {
+    Linear<I, O, Style>: weight;
 }

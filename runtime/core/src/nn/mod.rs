@@ -7,6 +7,7 @@ mod bias;
 pub(crate) mod builder;
 mod chain;
 mod cross_entropy;
+mod debug;
 mod dropout;
 mod embedding;
 mod fields;
@@ -28,6 +29,7 @@ mod sizes;
 mod stack;
 mod style;
 mod tie;
+mod variants;
 
 pub use adapter::LoraRank;
 pub use affine::BiasStyle;
@@ -72,6 +74,7 @@ pub use sizes::Sizes;
 pub use stack::{AppliedInOrder, Layers, StackInput};
 pub use style::{AllReduce, ByExpert, Col, Plain, RegionExit, Row, Scatter, VocabSplit};
 pub use tie::{SameWeightAs, TiedWeight, check_tie};
+pub use variants::{SameInput, SameOutput, forward_variant};
 
 /// Layers and their options. The prelude has all of them, too.
 pub mod layers {

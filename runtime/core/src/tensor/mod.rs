@@ -74,6 +74,7 @@ pub use crate::autograd::{
 pub use crate::autograd::{Part, PartKind};
 pub(crate) use crate::autograd::{at_boundary, at_stage_boundary};
 pub use crate::context::{Checks, Rank, Scope, Settings, ZeroStage, scope};
+pub(crate) use crate::fsdp::InitialValues;
 pub use crate::fsdp::{Init, ParamRef, Unit, UnitOwners, UnitSlice};
 pub use meshwright_mesh::Extent;
 

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::super::LoraOptions;
 use super::Builder;
 use super::declare::BuildState;
-use super::field_settings::{ends_with, is_index};
+use super::field_settings::{ends_with, without_indices};
 
 /// Paths without indices of fields that adapters concern.
 #[derive(Default)]
@@ -14,11 +14,6 @@ pub(super) struct AdapterFields {
     linear: BTreeSet<String>,
     /// Names of the targets that some of them have.
     used: BTreeSet<String>,
-}
-
-fn without_indices(path: &str) -> String {
-    let parts = path.split('.').filter(|part| !is_index(part));
-    parts.collect::<Vec<_>>().join(".")
 }
 
 impl<'a> Builder<'a> {
