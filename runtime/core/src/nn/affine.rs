@@ -10,7 +10,7 @@ use super::{Build, Builder, Col, Layer, Plain, Row, Shard};
 
 /// A linear layer from the last dim (or pair of dims) `I` to `O`, whose bias only some models have.
 ///
-/// Shape: `[.., I] -> [.., O]`; `weight[I, O]`, `bias[O]`.
+/// Shape: `[.., I] -> [.., O]`, with the weight of a `Linear`; `bias[O]`.
 ///
 /// [`Sizes::with_optional`](super::Sizes::with_optional) says whether there is a bias, by the name of the field and
 /// `bias`: `with_optional("q.bias", true)`. The styles are those of [`Linear`]. The bias of a column-parallel layer is
