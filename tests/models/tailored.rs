@@ -65,6 +65,7 @@ pub struct Block {
     attn: NormedAttention,
     mlp_norm: RmsNorm<Hidden>,
     #[sharded(tp = "col")]
+    #[init(normal(0.15))]
     up: Affine<Hidden, Ffn>,
     #[sharded(tp = "row", scatter = Seq)]
     down: Linear<Ffn, Hidden>,

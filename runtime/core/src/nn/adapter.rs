@@ -11,7 +11,7 @@ use super::Builder;
 /// alpha / rank * (x A) B` (Hu et al., "LoRA: Low-Rank Adaptation of Large Language Models", 2021). A part of
 /// [`Sizes`](super::Sizes).
 ///
-/// A begins with numbers of a variance of `1 / (3 inputs)`, and B with zeros. Both are split over `tp` as the weight is
+/// A begins with uniform numbers up to `1 / sqrt(inputs)`, and B with zeros. Both are split over `tp` as the weight is
 /// on their side, so that an adapter adds no collective to forward.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LoraOptions {
@@ -38,9 +38,6 @@ impl Whole for LoraRank {
 
 #[diagnostic::do_not_recommend]
 impl Local for LoraRank {}
-
-/// The gain for A to have the variance of uniform numbers up to `1 / sqrt(inputs)`.
-const GAIN: f32 = 0.577_350_26;
 
 /// The matrices A and B of a linear layer, and the factor of their product.
 pub(super) struct Adapter {
@@ -72,8 +69,9 @@ impl Adapter {
                 "the alpha of its adapter is {alpha}, and must be a finite number other than 0"
             ));
         }
-        let a: Param<A> = builder.field("lora_a").thaw().param("weight", Init::Kaiming(GAIN));
-        let b: Param<B> = builder.field("lora_b").thaw().param("weight", Init::Zeros);
+        let bound = 1.0 / (inputs as f32).sqrt();
+        let a: Param<A> = builder.adapter_matrix("lora_a").param("weight", Init::Uniform(bound));
+        let b: Param<B> = builder.adapter_matrix("lora_b").param("weight", Init::Zeros);
         let scale = alpha / *rank as f32;
         Some(Adapter { a: a.handle().clone(), b: b.handle().clone(), scale })
     }

@@ -4,12 +4,13 @@ use crate::layout::{Axis, Dims, Feature, WholeFeature};
 use crate::tensor::{Init, Operand, Param, ParamRef, Tensor, add_param, gradient_axes};
 
 use super::chain::stage_layers;
+use super::debug::write_layer;
 use super::linear::{Linear, LinearInput};
 use super::{Build, Builder, Col, Layer, Plain, Row, Shard};
 
 /// A linear layer from the last dim (or pair of dims) `I` to `O`, whose bias only some models have.
 ///
-/// Shape: `[.., I] -> [.., O]`; `weight[I, O]`, `bias[O]`.
+/// Shape: `[.., I] -> [.., O]`, with the weight of a `Linear`; `bias[O]`.
 ///
 /// [`Sizes::with_optional`](super::Sizes::with_optional) says whether there is a bias, by the name of the field and
 /// `bias`: `with_optional("q.bias", true)`. The styles are those of [`Linear`]. The bias of a column-parallel layer is
@@ -84,6 +85,13 @@ impl<I, O, A> Shard<Col<A>> for Affine<I, O> {
 #[diagnostic::do_not_recommend]
 impl<I, O, A, E> Shard<Row<A, E>> for Affine<I, O> {
     type Sharded = Affine<I, O, Row<A, E>>;
+}
+
+impl<I, O, Style> std::fmt::Debug for Affine<I, O, Style> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let params: Vec<&ParamRef> = [self.linear.weight()].into_iter().chain(&self.bias).collect();
+        write_layer(f, "Affine", &params)
+    }
 }
 
 stage_layers! {

@@ -57,6 +57,11 @@ impl<I: WholeFeature, O: WholeFeature, Style, T: Operand<Shape: LinearInput<I, O
 }
 
 impl<I, O, Style> Linear<I, O, Style> {
+    /// Returns the weight.
+    pub(in crate::nn) fn weight(&self) -> &ParamRef {
+        &self.weight
+    }
+
     /// Declares the weight, shaped `S`, and the matrices of an adapter, shaped `A` and `B`.
     fn new<S: Dims, A: Dims, B: Dims>(builder: &mut Builder<'_>) -> Self {
         let std = builder.sizes().init_std;

@@ -286,10 +286,11 @@ impl Sizes {
         self.is_truncated
     }
 
-    /// Returns the number of layers after which all kinds of layers repeat.
+    /// Returns the number of layers after which all kinds of layers and rotary embeddings repeat.
     #[doc(hidden)]
     pub fn layer_period(&self) -> usize {
-        let lens = self.kinds.values().map(Vec::len).filter(|len| *len > 0);
+        let lens = self.kinds.values().map(Vec::len).chain([self.ropes.len()]);
+        let lens = lens.filter(|len| *len > 0);
         lens.fold(1, |period, len| {
             let multiple = (1..=len).find(|times| (period * times).is_multiple_of(len));
             period * multiple.unwrap_or(len)

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::super::LoraOptions;
 use super::Builder;
 use super::declare::BuildState;
-use super::field_settings::{ends_with, is_index};
+use super::field_settings::{ends_with, without_indices};
 
 /// Paths without indices of fields that adapters concern.
 #[derive(Default)]
@@ -14,11 +14,6 @@ pub(super) struct AdapterFields {
     linear: BTreeSet<String>,
     /// Names of the targets that some of them have.
     used: BTreeSet<String>,
-}
-
-fn without_indices(path: &str) -> String {
-    let parts = path.split('.').filter(|part| !is_index(part));
-    parts.collect::<Vec<_>>().join(".")
 }
 
 impl<'a> Builder<'a> {
@@ -33,6 +28,15 @@ impl<'a> Builder<'a> {
         let is_target = !used.is_empty() && lora.rank > 0;
         fields.used.extend(used);
         is_target.then_some(lora)
+    }
+
+    /// Returns the builder of the matrix `name` of the adapter in this field: it is trained, and initial values of the
+    /// field are not those of its adapter.
+    pub(in crate::nn) fn adapter_matrix(&mut self, name: &str) -> Builder<'a> {
+        let mut matrix = self.field(name);
+        matrix.params.is_frozen = false;
+        matrix.params.are_of_adapter = true;
+        matrix
     }
 
     /// Returns true if the options of adapters name the field at `path` as one that is trained, too.

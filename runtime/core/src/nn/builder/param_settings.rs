@@ -16,7 +16,9 @@ pub(super) struct ParamSettings {
     /// True if they are not trained.
     pub(super) is_frozen: bool,
     /// Initial values that replace those of the layers; later ones precede.
-    inits: Vec<Rc<FieldInit>>,
+    pub(super) inits: Vec<Rc<FieldInit>>,
+    /// True for the parameters of an adapter: initial values are those that it declares.
+    pub(super) are_of_adapter: bool,
 }
 
 impl ParamSettings {
@@ -76,6 +78,9 @@ impl Builder<'_> {
     /// Returns the initial values of the parameter at `path`, for which its layer has declared `of_layer`: of the sizes,
     /// else of the innermost attribute, else those of the layer. Its first dim has `rows` elements.
     pub(super) fn init_of(&self, path: &str, of_layer: Init, rows: Option<usize>) -> InitialValues {
+        if self.params.are_of_adapter {
+            return InitialValues::from(of_layer);
+        }
         let name = path.rsplit('.').next().unwrap_or_default();
         let is_of = |rule: &&Rc<FieldInit>| rule.param.as_deref().is_none_or(|param| param == name);
         let matching = self.params.inits.iter().filter(is_of);

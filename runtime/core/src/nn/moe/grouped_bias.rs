@@ -16,6 +16,7 @@ use crate::tensor::{
 };
 use meshwright_backend::{Buffer, Expr, LeafGrad, Node, ViewMut};
 
+use super::super::debug::debug_layers;
 use super::super::{Build, Builder, ByExpert, Layer, Plain, Shard};
 use super::grouped_linear::SplitsExperts;
 use super::grouped_matmul::{groups, routed_rows};
@@ -188,4 +189,8 @@ impl Operation<Count<1>, Count<1>> for AddBiases {
             });
         });
     }
+}
+
+debug_layers! {
+    GroupedBias<E, O, Style>: bias;
 }
