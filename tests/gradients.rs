@@ -3,7 +3,7 @@
 use meshwright::backend::Category;
 use meshwright::layout::{AxisSet, Shape, Tp};
 use meshwright::model;
-use meshwright::nn::{AttentionOptions, Built, Layer, Linear, Padding, Sizes, build};
+use meshwright::nn::{AttentionOptions, Built, Layer, Linear, NormOptions, Padding, Sizes, build};
 use meshwright::tensor::function::apply;
 use meshwright::tensor::{
     Gradients, Loss, Param, ParamRef, Rank, Reduced, Targets, Tensor, Tokens,
@@ -95,6 +95,7 @@ const OPERATIONS: &[Operation] = &[
     ("bias", |ops, x, y| probe(&(ops.bias.forward(&x.tanh()) * y))),
     ("dropout", |ops, x, y| probe(&ops.dropout.forward(&(x * y)))),
     ("rms_norm", |ops, x, _| probe(&ops.rms_norm.forward(x))),
+    ("rms_norm with an offset", |ops, x, _| probe(&ops.offset_norm.forward(x))),
     ("layer_norm", |ops, x, _| probe(&ops.layer_norm.forward(x))),
     ("norms around which their input passes", |ops, x, y| {
         let z = x + ops.rms_norm.forward(x) * y;
@@ -104,11 +105,37 @@ const OPERATIONS: &[Operation] = &[
     ("contract", |ops, x, y| probe(&(x * y).contract(&ops.matrix))),
     ("sum", |_, x, y| probe(&(x * y).sum(Seq))),
     ("mean", |_, x, y| probe(&(x * y).mean(Hidden))),
+    ("sum and mean over two dims", |_, x, y| {
+        let z = x * y;
+        probe(&(z.sum((Hidden, Seq)) * z.mean((Batch, Hidden)).all_reduce().sum(Seq)))
+    }),
+    ("max and min", |_, x, y| probe(&((x * y).max(Hidden) * (x * y).min(Hidden) + x.max(Hidden)))),
+    ("max over another dim", |_, x, y| probe(&((x * y).max(Seq) * x.min(Seq)))),
+    ("var", |_, x, y| probe(&((x * y).var(Hidden)))),
+    ("var over another dim", |_, x, y| probe(&((x * y).var(Seq)))),
+    ("norm", |_, x, y| probe(&((x + y).norm(Hidden)))),
+    ("norm over another dim", |_, x, y| probe(&((x + y).norm(Seq)))),
+    ("log_sum_exp", |_, x, y| probe(&((x * y).log_sum_exp(Hidden)))),
+    ("log_sum_exp over another dim", |_, x, y| probe(&((x * y).log_sum_exp(Seq)))),
+    ("softmax over another dim", |_, x, y| probe(&(x.softmax_over(Seq) * y))),
+    ("softmax over the last dim", |_, x, y| probe(&(x.softmax_over(Hidden) * y))),
+    ("log_softmax", |_, x, y| probe(&(x.log_softmax() * y + x.log_softmax_over(Seq)))),
+    ("across", |_, x, y| {
+        let z = (x * y).slice(Seq, Tp);
+        let columns = z.across().max(Seq) * z.across().min(Seq) + z.across().log_sum_exp(Seq);
+        probe(&(columns + z.across().var(Seq) + z.across().norm(Seq)))
+    }),
+    ("softmaxes across", |_, x, y| {
+        let (x, y) = (x.slice(Seq, Tp), y.slice(Seq, Tp));
+        let z = x.across().softmax_over(Seq) * &y + x.across().log_softmax_over(Seq);
+        probe(&z.gather(Seq))
+    }),
     ("sum over samples", |_, x, y| probe(&(x * y).sum(Batch).all_reduce())),
     ("gather and slice", |ops, x, _| {
         probe(&x.slice(Seq, Tp).silu().gather(Seq).contract(&ops.matrix))
     }),
     ("rope", |ops, x, _| probe(&ops.rope.forward(&ops.q.forward(x)))),
+    ("rope without heads", |ops, x, _| probe(&ops.rope.forward(&ops.q.forward(x).sum(Heads)))),
     ("attention", |ops, x, y| {
         let (q, k, v) = (ops.q.forward(x), ops.k.forward(y), ops.v.forward(&(x * y)));
         probe(&ops.o.forward(&ops.attention.forward(&(q, k, v))))
@@ -309,6 +336,7 @@ fn model(rank: &Rank) -> Built<Operations> {
         .with(HeadDim, 4)
         .with(Vocab, VOCAB)
         .with(Buckets, 4)
+        .with_norm("offset_norm", NormOptions { eps: 1e-3, offset: 1.0 })
         .with_attention(
             "windowed",
             AttentionOptions {

@@ -10,8 +10,10 @@ pub mod kinds;
 pub mod mixer;
 pub mod moe;
 pub mod operations;
+pub mod reductions;
 pub mod repeated;
 pub mod staged;
+pub mod tailored;
 pub mod token_mlp;
 
 use meshwright::checkpoint::hf::{Gpt2Config, Gpt2Dropout};
@@ -48,7 +50,7 @@ pub mod plain_llama {
 
 /// The GPT-2 with a whole residual stream.
 pub mod plain_gpt2 {
-    use meshwright::models::gpt2::{Gpt2Config, HF_NAMES};
+    use meshwright::models::gpt2::{Gpt2Config, Gpt2Dropout, HF_NAMES};
 
     include!(concat!(env!("OUT_DIR"), "/plain_gpt2.rs"));
 }

@@ -42,6 +42,8 @@ pub struct Operations {
     /// Layers.
     pub rms_norm: RmsNorm<Hidden>,
     /// Layers.
+    pub offset_norm: RmsNorm<Hidden>,
+    /// Layers.
     pub layer_norm: LayerNorm<Hidden>,
     /// Layers.
     pub linear: Linear<Hidden, Ffn>,

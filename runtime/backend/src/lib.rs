@@ -34,10 +34,12 @@ pub use expr::{DropoutMask, Expr, Node};
 pub use observed::{Kernel, KernelObserver, KernelOp};
 pub use ops::{
     AdamGroup, AdamStep, AttentionOps, AttentionShape, Backend, Band, BlockCopy, BlockIndex,
-    CopyOps, CudaKernel, DistanceBias, ElementwiseOps, EmbeddingOps, Gemm, GemmEpilogue, KernelArg,
-    KeyRanges, LaunchGrid, LeafGrad, LossOps, MAX_TOP_K, MatmulOps, MiddleDim, NormOps,
-    OptimizerOps, RandomOps, ReductionOps, ResidualSum, RopeLayout, RopeOps, RopeShape,
-    RouterOptions, RouterScore, RoutingOps, RoutingShape, SequenceLayout, SgdStep, SoftmaxOps,
+    CausalConvShape, ConvolutionOps, CopyOps, CudaKernel, DimFunction, DimPositions, DimReduction,
+    DistanceBias, ElementwiseOps, EmbeddingOps, Gemm, GemmEpilogue, KernelArg, KeyRanges,
+    LaunchGrid, LeafGrad, LossOps, MAX_TOP_K, MatmulOps, MiddleDim, MiddleDimOps, NormOps,
+    OptimizerOps, PositionRange, RandomOps, ReductionOps, ResidualSum, RopeLayout, RopeOps,
+    RopeShape, RouterOptions, RouterScore, RoutingOps, RoutingShape, SequenceLayout, SgdStep,
+    SoftmaxOps, UnfoldShape,
 };
 pub use out_of_memory::OutOfMemory;
 pub use reduce_op::ReduceOp;

@@ -17,11 +17,13 @@ mod target;
 mod values;
 
 mod attention;
+mod convolution;
 mod copy;
 mod embedding;
 mod loss;
 mod map;
 mod matmul;
+mod middle_dim;
 mod norm;
 mod optim;
 mod random;
@@ -49,10 +51,11 @@ macro_rules! families {
                 formula unused_leaves leaf_and_row nan special_values large_numbers clamped_gradients
                 quotients rate blocks large_indices
             }
-            norm { formula exact_accumulation unneeded_gradients residual }
+            norm { formula exact_accumulation unneeded_gradients residual parts_of_rows }
             softmax { formula special_values }
             loss { formula single_call special_values sum }
             rope { formula there_and_back }
+            middle_dim { reductions functions special_values first_elements }
             reduce { sums broadcasts sums_of_squares batched_sums_of_squares special_squares }
             attention {
                 formula random masks scores value_dims biases distant_biases empty rows_without_keys
@@ -60,6 +63,7 @@ macro_rules! families {
                 long_sequences backward_ranges nan nan_in_document infinite_biases large_scores
                 wide_results accumulation random_parts fixed_parts merged_rows
             }
+            convolution { causal unfolded }
             copy { updates alignments casts fill_and_scale runs }
             embedding { gather gradient frequent }
             optim { adamw adamw_groups sgd updates }

@@ -24,6 +24,8 @@ mod pipeline_gathers;
 mod pipeline_inputs;
 mod pipeline_refusals;
 mod pipeline_unusual;
+mod reductions;
 mod repeated;
 mod sharding;
 mod table;
+mod tailored;

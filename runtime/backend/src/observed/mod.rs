@@ -3,12 +3,14 @@
 mod attention;
 mod backend;
 mod bytes;
+mod convolution;
 mod device;
 mod elements;
 mod experts;
 mod kernel;
 mod loss;
 mod matmul;
+mod middle_dim;
 mod optim;
 mod rows;
 

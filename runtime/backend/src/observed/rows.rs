@@ -1,6 +1,8 @@
 //! Operations on rows: norms, rotation, embedding and softmax.
 
-use crate::ops::norm::{LayerNormArgs, LayerNormBackwardArgs, RmsNormArgs, RmsNormBackwardArgs};
+use crate::ops::norm::{
+    LayerNormArgs, LayerNormBackwardArgs, RmsNormArgs, RmsNormBackwardArgs, RmsNormSumsArgs,
+};
 use crate::ops::rope::RopeArgs;
 use crate::{
     DType, EmbeddingOps, LeafGrad, NormOps, ResidualSum, RopeOps, RopeShape, SoftmaxOps, View,
@@ -27,6 +29,16 @@ impl NormOps for ObservedBackend {
         let dims = rows_of(args.x, args.weight.len());
         let _launch = self.report_pass(KernelOp::RmsNormBackward, dims, args.x.dtype(), bytes);
         self.backend.rms_norm_backward(args);
+    }
+
+    fn rms_norm_sums(&self, args: RmsNormSumsArgs) {
+        let (op, factors) = match &args.factors {
+            Some(factors) => (KernelOp::RmsNormBackward, bytes_of(&[&factors.weight, &factors.dy])),
+            None => (KernelOp::RmsNormKernel, 0),
+        };
+        let bytes = [bytes_of(&[&args.x]) + factors, args.sums.moved()];
+        let _launch = self.report_pass(op, rows_of(args.x, args.cols), args.x.dtype(), bytes);
+        self.backend.rms_norm_sums(args);
     }
 
     fn layer_norm(&self, args: LayerNormArgs) {

@@ -5,12 +5,14 @@
 //! `cuda/ops`.
 
 pub mod attention;
+pub mod convolution;
 pub mod copy;
 pub mod cuda_kernel;
 pub mod elementwise;
 pub mod embedding;
 pub mod loss;
 pub mod matmul;
+pub mod middle_dim;
 pub mod norm;
 pub mod optim;
 pub mod random;
@@ -24,12 +26,14 @@ use std::sync::Arc;
 use super::{Device, DryRunBackend};
 
 pub use attention::{AttentionOps, AttentionShape, Band, DistanceBias, KeyRanges, SequenceLayout};
+pub use convolution::{CausalConvShape, ConvolutionOps, PositionRange, UnfoldShape};
 pub use copy::{BlockCopy, CopyOps};
 pub use cuda_kernel::{CudaKernel, KernelArg, LaunchGrid};
 pub use elementwise::{ElementwiseOps, LeafGrad};
 pub use embedding::EmbeddingOps;
 pub use loss::LossOps;
 pub use matmul::{Gemm, GemmEpilogue, MatmulOps};
+pub use middle_dim::{DimFunction, DimPositions, DimReduction, MiddleDimOps};
 pub use norm::{NormOps, ResidualSum};
 pub use optim::{AdamGroup, AdamStep, OptimizerOps, SgdStep};
 pub use random::{BlockIndex, RandomOps};
@@ -57,6 +61,7 @@ pub trait Backend:
     + ElementwiseOps
     + CopyOps
     + ReductionOps
+    + MiddleDimOps
     + NormOps
     + RopeOps
     + AttentionOps
@@ -66,6 +71,7 @@ pub trait Backend:
     + OptimizerOps
     + RandomOps
     + RoutingOps
+    + ConvolutionOps
     + Send
     + Sync
 {

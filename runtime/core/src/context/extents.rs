@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::layout::{AxisId, AxisSet, DimInfo, Dims};
+use crate::layout::{AxisId, DimInfo, Dims};
 use meshwright_backend::BlockIndex;
 use meshwright_comm::{Blocks, Communicator, Site};
 use meshwright_mesh::__internal::global_sizes;
@@ -14,18 +14,31 @@ use super::rank::Rank;
 impl Rank {
     /// Returns the local extent of a dim of `size` elements that is distributed as `info` declares.
     pub fn local_extent(&self, info: &DimInfo, size: usize) -> Extent {
-        let position = |axes: AxisSet| (self.position(axes), self.degree_of(axes));
         let rows = self.micro_batch().and_then(|batch| batch.rows_of(info, size));
-        let whole = rows.unwrap_or_else(|| {
-            let (index, parts) = position(info.home);
-            if info.home.contains(AxisId::Cp) && parts > 1 {
-                Extent::zig_zag(size, index, parts)
-            } else {
-                Extent::part(size, index, parts).sub_range(0, usize::MAX)
-            }
-        });
-        let (index, parts) = position(info.split);
-        whole.split(index, parts)
+        let whole = rows.unwrap_or_else(|| self.home_extent(info, size, self.index()));
+        whole.split(self.position(info.split), self.degree_of(info.split))
+    }
+
+    /// Returns the local extent on each rank of the process group of the dim's axes, in the order of group ranks. No
+    /// dim of samples, whose extent depends on the micro-batch.
+    pub(crate) fn extents_of_members(&self, info: &DimInfo, size: usize) -> Vec<Extent> {
+        let parts = self.degree_of(info.split);
+        let on_rank = |member: &usize| {
+            let index = self.comms().shape().index_in_group(*member, info.split);
+            self.home_extent(info, size, *member).split(index, parts)
+        };
+        self.process_group(info.axes()).members().iter().map(on_rank).collect()
+    }
+
+    /// Returns the part of a dim that its home leaves to a world rank.
+    fn home_extent(&self, info: &DimInfo, size: usize, world_rank: usize) -> Extent {
+        let index = self.comms().shape().index_in_group(world_rank, info.home);
+        let parts = self.degree_of(info.home);
+        if info.home.contains(AxisId::Cp) && parts > 1 {
+            Extent::zig_zag(size, index, parts)
+        } else {
+            Extent::part(size, index, parts).sub_range(0, usize::MAX)
+        }
     }
 }
 

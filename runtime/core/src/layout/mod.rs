@@ -5,7 +5,9 @@
 
 mod dim;
 mod marker;
+mod neighbors;
 mod reads;
+mod reads_across;
 mod routed;
 mod same;
 pub(crate) mod sealed;
@@ -21,13 +23,15 @@ pub use marker::{
     SequenceHome, SplitAxes, Tp,
 };
 pub use meshwright_mesh::{AxisId, AxisSet, DimInfo};
+pub use neighbors::{NeighborAxes, NeighborDim, SequenceLast, Shifts, Taps, WholeSequenceLast};
 pub use reads::Reads;
+pub use reads_across::{ReadsAcross, SameSamples};
 pub(crate) use routed::refuse_routed;
 pub use routed::{DispatchAxes, ExpertsOf, Routed, RowsOf, TokenRows};
 pub use same::{Broadcast, SameShape, Scattered, ShardedAlike};
 pub(crate) use sealed::Internal;
 pub(crate) use sealed::Seal;
-pub use select::{At, GatherDim, HasDim, SplitDim, SumOver};
+pub use select::{At, GatherDim, HasDim, OneOf, SplitDim, SumOver};
 pub use shape::{Dims, Feature, LocalFeature, ParamDim, ParamShape, Shape, WholeFeature};
 pub use stacked::{StackDim, Stacked};
 pub use tensor_parallel::{Ends, Enter, Entry, ScatterLast, Unsplit, With};

@@ -1,30 +1,95 @@
 //! Selecting a dim of a shape by its name, as types: sum, gather and split.
 
-use super::sealed::Seal;
-use super::{ApartFrom, Axis, AxisGroup, Dim, Dims, Split, SplitAxes, Whole};
+use super::sealed::{Internal, Seal};
+use super::{
+    ApartFrom, Axis, AxisGroup, Cp, Data, Dim, Dims, Dp, Ep, Fsdp, Here, Pp, Split, SplitAxes, Tp,
+    Whole,
+};
 
 /// A position in a shape, inferred by the compiler.
 #[derive(Debug)]
 pub struct At<const POSITION: usize>;
 
-/// A shape with dim `D`, whole or split, which can be summed over it.
+/// A shape with dim `D`, whole or split, which can be summed over it; or with both dims of a pair `D`, of which at most
+/// one is split or distributed.
 #[diagnostic::on_unimplemented(
     message = "a tensor shaped `{Self}` cannot be summed over `{D}`",
     label = "`{D}` is not one of its dims, or is both declared over an axis and split over another one",
     note = "a dim that is declared over an axis and split over another one is gathered first: `x.gather(Dim).sum(Dim)`",
-    note = "several dims are summed over one after the other, the whole ones first: `x.mean(Seq).mean(Hidden)`; a \
-            split dim, and one that is declared over an axis, leaves a partial sum, which is reduced before another \
-            sum: `x.mean(Seq).mean(Batch).all_reduce()`"
+    note = "several dims are summed over together, `x.mean((Seq, Hidden))`, or one after the other, the whole ones \
+            first: `x.mean(Seq).mean(Hidden)`; a split dim, and one that is declared over an axis, leaves a partial \
+            sum, which is reduced before another sum: `x.mean(Seq).mean(Batch).all_reduce()`"
 )]
 pub trait SumOver<D, P> {
     /// The remaining dims.
     type Left: Dims;
     /// The axes over which the sum is partial: [`Here`](super::Here) if it is complete.
     type PartialOver: AxisGroup;
-    /// Position of the dim.
+    /// Position of the dim, of the first of several.
     const DIM: usize;
     #[doc(hidden)]
     const SEAL: Seal;
+
+    /// Returns the positions of all dims that are summed over.
+    #[doc(hidden)]
+    fn positions(_: Internal) -> Vec<usize> {
+        vec![<Self as SumOver<D, P>>::DIM]
+    }
+}
+
+/// The axes over which one of two sums is partial, and the other one complete.
+#[diagnostic::on_unimplemented(
+    message = "a sum over two dims cannot be partial over both `{Self}` and `{B}`",
+    label = "one of the dims has to be whole on each rank",
+    note = "sum over one of them and reduce it before the other: `x.sum(Seq).all_reduce().sum(Batch).all_reduce()`"
+)]
+pub trait OneOf<B> {
+    /// The axes of both.
+    type Axes: AxisGroup;
+    #[doc(hidden)]
+    const SEAL: Seal;
+}
+
+impl<B: AxisGroup> OneOf<B> for Here {
+    type Axes = B;
+    const SEAL: Seal = Seal::new();
+}
+
+macro_rules! one_of {
+    ($($axes:ident)*) => {$(
+        #[diagnostic::do_not_recommend]
+        impl OneOf<Here> for $axes {
+            type Axes = $axes;
+            const SEAL: Seal = Seal::new();
+        }
+    )*};
+}
+
+one_of! { Data Pp Dp Fsdp Ep Cp Tp }
+
+#[diagnostic::do_not_recommend]
+impl<S, D, E, P, Q> SumOver<(D, E), (P, Q)> for S
+where
+    S: SumOver<D, P>,
+    S::Left: SumOver<E, Q>,
+    S::PartialOver: OneOf<<S::Left as SumOver<E, Q>>::PartialOver>,
+{
+    type Left = <S::Left as SumOver<E, Q>>::Left;
+    type PartialOver = <S::PartialOver as OneOf<<S::Left as SumOver<E, Q>>::PartialOver>>::Axes;
+    const DIM: usize = <S as SumOver<D, P>>::DIM;
+    const SEAL: Seal = Seal::new();
+
+    fn positions(internal: Internal) -> Vec<usize> {
+        // Positions of the second dims count without the first.
+        let mut positions = <S as SumOver<D, P>>::positions(internal);
+        positions.sort_unstable();
+        for left in <S::Left as SumOver<E, Q>>::positions(internal) {
+            let at = positions.iter().fold(left, |at, before| at + usize::from(*before <= at));
+            positions.push(at);
+            positions.sort_unstable();
+        }
+        positions
+    }
 }
 
 /// A dim that is split in shape `S`, and can be gathered.

@@ -1,5 +1,7 @@
 //! Layers (one file each, with forward and backward), models and their builder.
 
+mod adapter;
+mod affine;
 mod attention;
 mod bias;
 pub(crate) mod builder;
@@ -29,6 +31,8 @@ mod style;
 mod tie;
 mod variants;
 
+pub use adapter::LoraRank;
+pub use affine::BiasStyle;
 pub use attention::{
     Attended, AttentionExtra, AttentionMask, BiasOfScores, ContextParallel, ContextStyle,
     DistributedOver, DocumentsOf, ExtraAfter, GatherStyle, GatheredKeys, HomeOfKeys, Hybrid,
@@ -57,9 +61,9 @@ pub use model::{
     FieldDescription, ForwardInput, ForwardOutput, Model, ModelDescription, ScatteredOutput,
     StageDescription, check_output,
 };
-pub use moe::{GroupedInput, RouterInput, TokenRouting};
+pub use moe::{GroupedBiasInput, GroupedInput, RouterInput, TokenRouting};
 pub use no_form::{DimsInTuple, NoForm, Unpaired};
-pub use norm::NormInput;
+pub use norm::{NormInput, SplitNormInput};
 pub use positions::{DocumentsInput, SequenceInput};
 pub use recompute::{
     Alone, Grouped, Grouping, NotRecomputed, Recompute, RecomputeEvery, RecomputeOverride,
@@ -74,6 +78,8 @@ pub use variants::{SameInput, SameOutput, forward_variant};
 
 /// Layers and their options. The prelude has all of them, too.
 pub mod layers {
+    pub use crate::nn::adapter::LoraOptions;
+    pub use crate::nn::affine::Affine;
     pub use crate::nn::attention::{
         Alibi, Attention, AttentionOptions, AttentionSinks, Bidirectional, Causal, Padding,
         RelativeBias,
@@ -84,8 +90,10 @@ pub mod layers {
     pub use crate::nn::embedding::Embedding;
     pub use crate::nn::linear::Linear;
     pub use crate::nn::lm_head::LmHead;
-    pub use crate::nn::moe::{GroupedLinear, Router, RouterOptions, RouterPenalties, RouterScore};
-    pub use crate::nn::norm::{LayerNorm, RmsNorm};
+    pub use crate::nn::moe::{
+        GroupedBias, GroupedLinear, Router, RouterOptions, RouterPenalties, RouterScore,
+    };
+    pub use crate::nn::norm::{LayerNorm, NormOptions, RmsNorm};
     pub use crate::nn::positions::LearnedPositions;
     pub use crate::nn::rope::Rope;
     pub use crate::nn::stack::Stack;

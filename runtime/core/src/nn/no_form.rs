@@ -6,6 +6,7 @@ use std::ops::Deref;
 
 use crate::layout::{Cp, Whole};
 
+use super::affine::Affine;
 use super::attention::{Alibi, Attention, AttentionSinks, ContextParallel, RelativeBias};
 use super::bias::Bias;
 use super::cross_entropy::CrossEntropy;
@@ -14,7 +15,7 @@ use super::embedding::Embedding;
 use super::layer::HasForm;
 use super::linear::Linear;
 use super::lm_head::LmHead;
-use super::moe::{GroupedLinear, Router};
+use super::moe::{GroupedBias, GroupedLinear, Router};
 use super::norm::{LayerNorm, RmsNorm};
 use super::positions::LearnedPositions;
 use super::rope::Rope;
@@ -94,6 +95,12 @@ impl<I, O, D: Whole, A, E> Shard<Row<A, E>> for Linear<I, O, D> {
     type Sharded = Unpaired<Linear<(I, O), D, Row<A, E>>, I, O, D>;
 }
 
+/// A norm over one dim; a norm over a pair has a column-parallel form.
+#[diagnostic::do_not_recommend]
+impl<H: Whole, S> Shard<S> for RmsNorm<H> {
+    type Sharded = NoForm<RmsNorm<H>, S>;
+}
+
 macro_rules! no_form {
     ($(<$($param:ident),+> $layer:ty, $style:ty;)*) => {$(
         #[diagnostic::do_not_recommend]
@@ -104,7 +111,10 @@ macro_rules! no_form {
 }
 
 no_form! {
-    <H, S> RmsNorm<H>, S;
+    <D, E, A, X> RmsNorm<(D, E)>, Row<A, X>;
+    <D, E, A, X> RmsNorm<(D, E)>, VocabSplit<A, X>;
+    <D, E, W> RmsNorm<(D, E)>, ContextParallel<Cp, W>;
+    <D, E, A> RmsNorm<(D, E)>, ByExpert<A>;
     <H, S> LayerNorm<H>, S;
     <S> Dropout, S;
     <P, H, S> LearnedPositions<P, H>, S;
@@ -149,6 +159,13 @@ no_form! {
     <H, K, D, M, V, A, X> Attention<H, K, D, M, V>, Row<A, X>;
     <H, K, D, M, V, A, X> Attention<H, K, D, M, V>, VocabSplit<A, X>;
     <H, K, D, M, V, A> Attention<H, K, D, M, V>, ByExpert<A>;
+    <I, O, A, X> Affine<I, O>, VocabSplit<A, X>;
+    <I, O, W> Affine<I, O>, ContextParallel<Cp, W>;
+    <I, O, A> Affine<I, O>, ByExpert<A>;
+    <E, O, A> GroupedBias<E, O>, Col<A>;
+    <E, O, A, X> GroupedBias<E, O>, Row<A, X>;
+    <E, O, A, X> GroupedBias<E, O>, VocabSplit<A, X>;
+    <E, O, W> GroupedBias<E, O>, ContextParallel<Cp, W>;
     <E, I, O, A> GroupedLinear<E, I, O>, Col<A>;
     <E, I, O, A, X> GroupedLinear<E, I, O>, Row<A, X>;
     <E, I, O, A, X> GroupedLinear<E, I, O>, VocabSplit<A, X>;

@@ -132,7 +132,25 @@ macro_rules! after_wait {
     };
 }
 
-after_wait! { silu gelu gelu_tanh relu sigmoid softplus tanh exp log sqrt rsqrt recip square abs softmax }
+after_wait! { silu gelu gelu_tanh relu sigmoid softplus tanh exp log sqrt rsqrt recip square abs softmax log_softmax across }
+
+macro_rules! along_after_wait {
+    ($($name:ident)*) => {
+        /// Functions along a dim that never compile, because the result is still in flight.
+        #[allow(missing_docs, reason = "each says in its bound that it cannot be called")]
+        impl<S: Dims> InFlight<Tensor<S>> {$(
+            #[doc(hidden)]
+            pub fn $name<D>(&self, _: D) -> Tensor<S>
+            where
+                Self: UsedBeforeWait,
+            {
+                Self::never_implemented()
+            }
+        )*}
+    };
+}
+
+along_after_wait! { max min var norm log_sum_exp softmax_over log_softmax_over }
 
 /// Functions with arguments, and reads, that never compile, because the result is still in flight.
 impl<S: Dims> InFlight<Tensor<S>> {

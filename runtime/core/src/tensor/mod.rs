@@ -1,5 +1,6 @@
 //! Tensors whose types state the global tensor and its split; losses, metrics and gradients.
 
+mod along_dim;
 mod auxiliary_loss;
 mod block_by_index;
 pub(crate) mod captured_input;
@@ -31,12 +32,15 @@ mod row_range;
 mod scalar;
 mod segment_data;
 mod sharing;
+mod shift;
 mod softmax;
 mod step_count;
 mod terms;
 mod tokens;
 mod typed;
+mod weights;
 
+pub use along_dim::Across;
 pub use combine::{
     Accumulate, Combine, Moved, Product, Quotient, Scale, TakenByValue, TakesValues, Trailing,
 };
@@ -61,6 +65,7 @@ pub use step_count::StepCount;
 
 pub use tokens::{Targets, Tokens};
 pub use typed::{Operand, Param, Tensor};
+pub use weights::Weights;
 
 pub use crate::autograd::{
     CheckpointedSegment, DeferredWeightGradients, SavePolicy, SegmentData, WeightGradients,
@@ -78,9 +83,9 @@ pub(crate) use row_losses::RowLosses;
 
 pub(crate) use crate::autograd::tensor_parallel::{enter_region, enter_regions, leave_region};
 pub(crate) use crate::autograd::{
-    AlwaysRecomputed, Arity, Contraction, Count, Operands, Operation, OperationBackward,
-    OperationForward, OperationInput, OperationParam, ParamUse, Reads, TapeGradients, Value, apply,
-    contract, gradient_axes, recompute,
+    AlwaysRecomputed, Arity, Contraction, Count, Halo, HaloSide, HaloTransfer, Operands, Operation,
+    OperationBackward, OperationForward, OperationInput, OperationParam, ParamUse, Reads,
+    TapeGradients, Value, apply, contract, gradient_axes, recompute,
 };
 pub(crate) use crate::context::scope::{SpanStart, begin_function, set_backward_location};
 pub(crate) use crate::context::{

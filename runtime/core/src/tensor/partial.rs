@@ -119,7 +119,25 @@ macro_rules! non_linear {
     };
 }
 
-non_linear! { silu gelu gelu_tanh relu sigmoid softplus tanh exp log sqrt rsqrt recip square abs softmax }
+non_linear! { silu gelu gelu_tanh relu sigmoid softplus tanh exp log sqrt rsqrt recip square abs softmax log_softmax across }
+
+macro_rules! reads_along {
+    ($($name:ident)*) => {
+        /// Functions along a dim, which never compile for a partial sum.
+        #[allow(missing_docs, reason = "each says in its bound that it cannot be called")]
+        impl<S: Dims, A: AxisGroup> Partial<S, A> {$(
+            #[doc(hidden)]
+            pub fn $name<D>(&self, _: D) -> Tensor<S>
+            where
+                Self: NotAValue,
+            {
+                Self::never_implemented()
+            }
+        )*}
+    };
+}
+
+reads_along! { max min var norm log_sum_exp softmax_over log_softmax_over }
 
 /// Functions with arguments, and reads, which never compile for a partial sum.
 impl<S: Dims, A: AxisGroup> Partial<S, A> {

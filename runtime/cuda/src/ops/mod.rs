@@ -2,12 +2,14 @@
 
 mod attention;
 pub mod combine;
+mod convolution;
 mod copy;
 mod embedding;
 mod launch;
 mod loss;
 pub mod map;
 mod matmul;
+mod middle_dim;
 mod norm;
 mod optim;
 mod partials;

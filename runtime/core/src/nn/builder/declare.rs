@@ -9,6 +9,7 @@ use std::rc::Rc;
 use crate::tensor::{ParamRef, Rank, Unit};
 
 use super::super::{ContextStyle, RecomputeOverride, Sizes};
+use super::adapters::AdapterFields;
 use super::built::{ChosenExperts, allocate_units};
 use super::field_settings::{UsedSettings, is_index};
 use super::param_settings::FieldInit;
@@ -150,6 +151,7 @@ fn declare_with(
         used_settings: RefCell::default(),
         inits: RefCell::default(),
         shared: RefCell::default(),
+        adapter_fields: RefCell::default(),
         problems: RefCell::default(),
     };
     build(&mut Builder::new(&state));
@@ -158,6 +160,7 @@ fn declare_with(
     let unused = state.unused_override().into_iter().chain(state.unused_attention_options());
     let unused = unused.chain(state.unused_context_style()).chain(state.unused_field_settings());
     let unused = unused.chain(state.unused_inits()).chain(state.unused_kinds());
+    let unused = unused.chain(state.adapter_problems());
     let of_sizes: Vec<String> = unused.chain(state.numbers_out_of_range()).collect();
     let recomputes = state.declares_recompute.get();
     let BuildState {
@@ -228,6 +231,8 @@ pub(super) struct BuildState<'a> {
     pub(super) inits: RefCell<Vec<Rc<FieldInit>>>,
     /// The first field of those that the layers of a stack share, by the path of the stack and that in a layer.
     pub(super) shared: RefCell<BTreeMap<(String, String), String>>,
+    /// The linear layers, and the adapters among them.
+    pub(super) adapter_fields: RefCell<AdapterFields>,
     /// A sorted set, as all layers of a stack have the same problems.
     pub(super) problems: RefCell<BTreeSet<String>>,
 }

@@ -9,6 +9,9 @@ pub struct UsedSettings {
     pub counts: BTreeSet<String>,
     pub inits: BTreeSet<String>,
     pub kinds: BTreeSet<String>,
+    pub norms: BTreeSet<String>,
+    pub dropouts: BTreeSet<String>,
+    pub ropes: BTreeSet<String>,
     /// Paths, without indices, of fields that are absent or have no elements: the fields inside them are unknown.
     pub unbuilt: BTreeSet<String>,
 }

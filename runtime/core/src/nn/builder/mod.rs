@@ -1,10 +1,12 @@
 //! Building a model on a rank: sizes are checked for the whole model before any memory is allocated.
 
+mod adapters;
 mod built;
 mod context_styles;
 mod declare;
 mod field_settings;
 mod fields;
+mod layer_settings;
 mod param_settings;
 mod stack_layer;
 mod ties;
@@ -58,7 +60,8 @@ impl<'a> Builder<'a> {
         let (path, elements) = (String::new(), Vec::new());
         let units = UnitFamily::new(state, "model");
         let (tie, recompute, layer) = (None, None, None);
-        let params = ParamSettings::default();
+        // Beside adapters, nothing is trained but the fields that they name.
+        let params = ParamSettings::new(state.sizes.lora.is_some());
         Builder { state, path, units, tie, recompute, elements, layer, params }
     }
 
@@ -273,6 +276,8 @@ impl<'a> Builder<'a> {
 
     /// Returns the builder of what is at `path`, which is inside this field.
     fn at_path(&self, path: String) -> Builder<'a> {
+        let mut params = self.params.clone();
+        params.is_frozen &= !self.is_trained_beside_adapters(&path);
         Builder {
             state: self.state,
             path,
@@ -281,7 +286,7 @@ impl<'a> Builder<'a> {
             recompute: None,
             elements: self.elements.clone(),
             layer: self.layer.clone(),
-            params: self.params.clone(),
+            params,
         }
     }
 
@@ -290,7 +295,7 @@ impl<'a> Builder<'a> {
         if self.path.is_empty() { name.to_owned() } else { format!("{}.{name}", self.path) }
     }
 
-    fn size_of(&self, dim: &DimInfo) -> usize {
+    pub(in crate::nn) fn size_of(&self, dim: &DimInfo) -> usize {
         match self.state.sizes.dim_size(dim) {
             Some(0) => {
                 self.problem(format_args!("{} = 0, but a dim has at least one element", dim.name));

@@ -4,6 +4,7 @@
 use std::marker::PhantomData;
 use std::ops::Deref;
 
+use crate::nn::affine::Affine;
 use crate::nn::attention::{Alibi, Attention, AttentionSinks, RelativeBias};
 use crate::nn::bias::Bias;
 use crate::nn::cross_entropy::CrossEntropy;
@@ -11,7 +12,7 @@ use crate::nn::dropout::Dropout;
 use crate::nn::embedding::Embedding;
 use crate::nn::linear::Linear;
 use crate::nn::lm_head::LmHead;
-use crate::nn::moe::{GroupedLinear, Router};
+use crate::nn::moe::{GroupedBias, GroupedLinear, Router};
 use crate::nn::norm::{LayerNorm, RmsNorm};
 use crate::nn::positions::LearnedPositions;
 use crate::nn::rope::Rope;
@@ -69,7 +70,7 @@ macro_rules! layers {
 }
 
 layers! {
-    <H> RmsNorm<H>;
+    <H, S> RmsNorm<H, S>;
     <H> LayerNorm<H>;
     <> Dropout;
     <P, H> LearnedPositions<P, H>;
@@ -81,6 +82,8 @@ layers! {
     <H, S> AttentionSinks<H, S>;
     <N, H, S> RelativeBias<N, H, S>;
     <I, O, S> Linear<I, O, S>;
+    <I, O, S> Affine<I, O, S>;
+    <E, O, S> GroupedBias<E, O, S>;
     <V, H, S> Embedding<V, H, S>;
     <H, V, S> LmHead<H, V, S>;
     <V, S> CrossEntropy<V, S>;
