@@ -63,7 +63,7 @@ impl<'a> Builder<'a> {
         let units = UnitFamily::new(state, "model");
         let (tie, recompute, layer, own_size) = (None, None, None, None);
         // Beside adapters, nothing is trained but the fields that they name.
-        let params = ParamSettings::frozen(state.sizes.lora.is_some());
+        let params = ParamSettings::new(state.sizes.lora.is_some());
         Builder { state, path, units, tie, recompute, elements, layer, own_size, params }
     }
 
