@@ -18,15 +18,16 @@ use meshwright_backend::{Buffer, UnfoldShape};
 use super::chain::stage_layers;
 use super::{Build, Builder, Col, ColumnInput, Layer, Plain, PlainInput, Row, RowInput, Shard};
 
-/// A convolution along a whole sequence, from the last dim `I` to `O` (one dim or a pair), as `nn.Conv1d` of PyTorch: output
-/// `t` reads the `TAPS` positions from `t * STRIDE - PADDING` on, with zeros beyond the ends.
+/// A convolution along a whole sequence, from the last dim `I` to `O` (one dim or a pair), as `nn.Conv1d` of PyTorch:
+/// output `t` reads the `TAPS` positions from `t * STRIDE - PADDING` on, with zeros beyond the ends.
 ///
-/// Shape: `[.., sequence, I] -> [.., shorter sequence, O]`; `weight[I, TAPS, O]`, PyTorch's `[O, I, TAPS]` as a transposed
-/// matrix.
+/// Shape: `[.., sequence, I] -> [.., shorter sequence, O]`; `weight[I, TAPS, O]`, PyTorch's `[O, I, TAPS]` as a
+/// transposed matrix.
 ///
-/// The output has `floor((n + 2 * PADDING - TAPS) / STRIDE) + 1` positions, in a dim of the same name: an operation that
-/// combines it with a tensor of another length is refused with both sizes. A bias is a field of its own, `Bias<O>`.
-/// `#[sharded(tp = "col")]` and `"row"` split the layer as they split a `Linear`. Rows hold one document each.
+/// The output has `floor((n + 2 * PADDING - TAPS) / STRIDE) + 1` positions, in a dim of the same name: an operation
+/// that combines it with a tensor of another length is refused with both sizes. A bias is a field of its own,
+/// `Bias<O>`. `#[sharded(tp = "col")]` and `"row"` split the layer as they split a `Linear`. Rows hold one document
+/// each.
 pub struct Conv1d<
     I,
     O,
