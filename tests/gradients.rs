@@ -107,8 +107,9 @@ const OPERATIONS: &[Operation] = &[
     ("mean", |_, x, y| probe(&(x * y).mean(Hidden))),
     ("sum and mean over two dims", |_, x, y| {
         let z = x * y;
-        probe(&(z.sum((Hidden, Seq)) * z.mean((Batch, Hidden)).all_reduce().sum(Seq)))
+        probe(&(z.sum((Hidden, Seq)) * z.mean((Seq, Hidden))))
     }),
+    ("mean over two dims apart", |_, x, y| probe(&(x * y).mean((Batch, Hidden)).all_reduce())),
     ("max and min", |_, x, y| probe(&((x * y).max(Hidden) * (x * y).min(Hidden) + x.max(Hidden)))),
     ("max over another dim", |_, x, y| probe(&((x * y).max(Seq) * x.min(Seq)))),
     ("var", |_, x, y| probe(&((x * y).var(Hidden)))),

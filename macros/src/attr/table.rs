@@ -4,6 +4,8 @@
 
 #![cfg_attr(not(test), expect(dead_code, reason = "some sentences are for the reference only"))]
 
+pub use super::param_rows::{FROZEN, INIT, SHARED};
+
 /// An attribute of this crate.
 pub struct AttributeRow {
     /// The name: `name` in `#[name(..)]`.
@@ -47,12 +49,25 @@ pub enum Value {
     Cost,
     /// `meshes = ["dp=2", "tp=2"]`: meshes in quotes.
     Meshes,
+    /// `normal(0.02)`: initial values, the variant of the runtime's type, and what their number may be.
+    Initial { variant: Option<&'static str>, number: Option<Least> },
+    /// `bias = zeros`: initial values of a parameter. The key stands for its name.
+    OfParameter,
     /// A flag without a value.
     Flag,
     /// `crate = some::path`.
     Crate,
     /// A mesh axis that is not set by an attribute; the text names the place where it is set.
     Elsewhere(&'static str),
+}
+
+/// The least number of initial values.
+#[derive(Clone, Copy)]
+pub enum Least {
+    /// Zero; the number is named in messages.
+    Zero(&'static str),
+    /// None: any number.
+    Any,
 }
 
 /// A named grouping of layers.
@@ -267,15 +282,6 @@ pub const RECOMPUTE: AttributeRow = AttributeRow {
     ],
 };
 
-/// The attribute `#[frozen]`.
-pub const FROZEN: AttributeRow = AttributeRow {
-    name: "frozen",
-    on: "field",
-    meaning: "the parameters inside the field are not trained: they have no gradient and no optimizer state, and are \
-              part of neither norm nor average; checkpoints and exports hold them",
-    keys: &[],
-};
-
 /// The attribute `#[pipeline_stage]`.
 pub const PIPELINE_STAGE: AttributeRow = AttributeRow {
     name: "pipeline_stage",
@@ -327,7 +333,7 @@ pub const MESH_AXES: [&str; 6] = ["pp", "dp", "fsdp", "ep", "cp", "tp"];
 
 /// All attributes, in the order of the reference.
 pub const ATTRIBUTES: &[AttributeRow] =
-    &[MODEL, FORWARD, SHARDED, TIED, FROZEN, RECOMPUTE, PIPELINE_STAGE, MESH_TEST];
+    &[MODEL, FORWARD, SHARDED, TIED, SHARED, FROZEN, INIT, RECOMPUTE, PIPELINE_STAGE, MESH_TEST];
 
 /// The axes after `@` in `dims!`.
 pub const AXES: &[AxisRow] = &[

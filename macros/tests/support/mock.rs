@@ -95,6 +95,23 @@ impl Builder<'_> {
         self.log.borrow_mut().push(format!("{} -> {target}{when}", self.path));
         self
     }
+    pub fn kind(&self, name: &str, variants: &[&str]) -> usize {
+        self.log.borrow_mut().push(format!("{} is a {name} of {variants:?}", self.path));
+        1
+    }
+    pub fn share(&mut self) -> &mut Self {
+        self.log.borrow_mut().push(format!("{} is shared", self.path));
+        self
+    }
+    pub fn init(&mut self, param: Option<&str>, init: Init) -> &mut Self {
+        let param = param.map(|name| format!("`{name}` of ")).unwrap_or_default();
+        self.log.borrow_mut().push(format!("{param}{} begins as {init:?}", self.path));
+        self
+    }
+    pub fn scaled_init(&mut self, param: Option<&str>) -> &mut Self {
+        self.log.borrow_mut().push(format!("{} is scaled, {param:?}", self.path));
+        self
+    }
     pub fn freeze(&mut self) -> &mut Self {
         self.log.borrow_mut().push(format!("{} is frozen", self.path));
         self
@@ -114,6 +131,15 @@ impl Builder<'_> {
     }
 }
 
+#[derive(Debug)]
+pub enum Init {
+    Zeros,
+    Ones,
+    Constant(f32),
+    Normal(f32),
+    Uniform(f32),
+}
+
 pub trait Build: Sized {
     fn build(builder: &mut Builder<'_>) -> Self;
 }
@@ -131,7 +157,9 @@ pub struct FieldDescription {
     pub ty: &'static str,
     pub sharded: Option<&'static str>,
     pub tied: Option<&'static str>,
+    pub shared: bool,
     pub frozen: bool,
+    pub init: Option<&'static str>,
     pub recompute: Option<&'static str>,
     pub stage: Option<StageDescription>,
 }
@@ -457,4 +485,11 @@ pub fn assert_mesh_independent<const N: usize>(
 ) {
     let of = |index| body(&Rank(index)).map_or(f64::NAN, |observed| observed.0);
     assert!(N == 0 || of(0) == of(1), "{meshes:?} differs");
+}
+
+pub fn forward_variant<V: Module, F: Module<In = V::In, Out = V::Out>>(
+    layer: &V,
+    input: &V::In,
+) -> V::Out {
+    layer.forward(input)
 }

@@ -7,6 +7,6 @@ pub use crate::nn::{
     PipelineModel, PipelineStage, Recompute, RecomputeEvery, RecomputePolicy, Recomputed, Ring,
     Row, SameWeightAs, Scatter, Shard, StageDescription, StageInput, StageValue, StageVisitor,
     StagedForward, TiedWeight, Ulysses, VocabSplit, check_boundaries, check_output, check_tie,
-    finish_stages, forward_stages, run_module, visit_model, visit_stage,
+    finish_stages, forward_stages, forward_variant, run_module, visit_model, visit_stage,
 };
-pub use crate::tensor::{Scope, scope};
+pub use crate::tensor::{Init, Scope, scope};

@@ -143,9 +143,11 @@ fn logs_and_plans_show_no_frozen_gradients() {
                 // The average is one number more for each trained parameter, as a master weight is.
                 let numbers =
                     2 + u64::from(more.contains("ema")) + u64::from(more.contains("bf16"));
-                let gradients = state(Category::Gradients);
-                let sharded = if zero == 1 { 2 } else { 1 };
-                assert_eq!(sharded * state(Category::Optimizer), numbers * gradients, "{flags}");
+                let gradients = state(Category::Gradients) as f64;
+                let found = state(Category::Optimizer) as f64 / gradients;
+                // At stage 1 the gradients are whole, and shards differ by an aligned block.
+                let expected = numbers as f64 / if zero == 1 { 2.0 } else { 1.0 };
+                assert!((found / expected - 1.0).abs() < 0.02, "{flags}: {found} {expected}");
             }
         }
     }
@@ -173,6 +175,7 @@ fn runs_with_frozen_fields_resume_bit_for_bit() {
 }
 
 #[model]
+#[expect(dead_code, reason = "it is only built")]
 struct Probe {
     #[frozen]
     embed: Embedding<Vocab, Hidden>,
@@ -181,6 +184,7 @@ struct Probe {
 }
 
 #[model]
+#[expect(dead_code, reason = "it is only built")]
 struct AllFrozen {
     #[frozen]
     embed: Embedding<Vocab, Hidden>,

@@ -9,7 +9,8 @@ use meshwright_comm::Site;
 use meshwright_mesh::__internal::{global_sizes, local_len, named_sizes};
 use meshwright_mesh::Extent;
 
-use super::param_entry::{Init, ParamDims, ParamEntry, Role};
+use super::init::InitialValues;
+use super::param_entry::{ParamDims, ParamEntry, Role};
 use super::unit::Unit;
 
 /// Handle of a parameter: its place in the model, and its block of the unit's buffers.
@@ -25,7 +26,7 @@ impl ParamRef {
         path: &str,
         dims: ParamDims,
         extents: Vec<Extent>,
-        init: Init,
+        init: InitialValues,
         role: Role,
         unit: &Rc<Unit>,
     ) -> ParamRef {

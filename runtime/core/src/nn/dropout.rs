@@ -33,6 +33,12 @@ impl<S: Dims, T: Operand<Shape = S>> Layer<T> for Dropout {
     }
 }
 
+impl std::fmt::Debug for Dropout {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Dropout {}", self.rate)
+    }
+}
+
 impl Build for Dropout {
     fn build(builder: &mut Builder<'_>) -> Self {
         let rate = builder.dropout_rate();

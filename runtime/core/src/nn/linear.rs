@@ -13,6 +13,7 @@ use crate::tensor::{
 
 use super::adapter::{Adapter, LoraRank};
 use super::chain::stage_layers;
+use super::debug::debug_layers;
 use super::{Build, Builder, Col, Layer, Plain, RegionExit, Row, Shard};
 
 /// A linear layer without bias from the last dim (or pair of dims) `I` to `O`.
@@ -244,4 +245,8 @@ where
     );
     const SCATTER: Option<usize> = E::SCATTER;
     const SEAL: Seal = Seal::new();
+}
+
+debug_layers! {
+    Linear<I, O, Style>: weight;
 }

@@ -9,6 +9,7 @@ mod causal_conv;
 mod chain;
 mod conv1d;
 mod cross_entropy;
+mod debug;
 mod dropout;
 mod embedding;
 mod fields;
@@ -30,6 +31,7 @@ mod sizes;
 mod stack;
 mod style;
 mod tie;
+mod variants;
 
 pub use adapter::LoraRank;
 pub use affine::BiasStyle;
@@ -76,6 +78,7 @@ pub use sizes::Sizes;
 pub use stack::{AppliedInOrder, Layers, StackInput};
 pub use style::{AllReduce, ByExpert, Col, Plain, RegionExit, Row, Scatter, VocabSplit};
 pub use tie::{SameWeightAs, TiedWeight, check_tie};
+pub use variants::{SameInput, SameOutput, forward_variant};
 
 /// Layers and their options. The prelude has all of them, too.
 pub mod layers {

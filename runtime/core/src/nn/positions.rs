@@ -12,6 +12,7 @@ use crate::tensor::{
 use meshwright_backend::{BlockCopy, Buffer, Category, DType};
 
 use super::chain::stage_layers;
+use super::debug::debug_layers;
 use super::embedding::{look_up_ids, look_up_rows};
 use super::{Build, Builder, Layer};
 
@@ -203,4 +204,8 @@ where
 
 stage_layers! {
     LearnedPositions<P, H>;
+}
+
+debug_layers! {
+    LearnedPositions<P, H>: weight;
 }

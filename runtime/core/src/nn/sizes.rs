@@ -5,10 +5,11 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use crate::layout::{Dim, DimInfo, Whole};
 use crate::rotary::RopeParameters;
+use crate::tensor::Init;
 use meshwright_backend::{RopeLayout, RouterOptions};
 
 use super::{
-    AttentionOptions, ContextStyle, LoraOptions, LoraRank, NormOptions, RecomputeOverride,
+    AttentionOptions, ContextStyle, Layers, LoraOptions, LoraRank, NormOptions, RecomputeOverride,
     RouterPenalties,
 };
 
@@ -23,6 +24,10 @@ pub struct Sizes {
     /// Rows of embeddings over a dim that get no gradient.
     padding: HashMap<TypeId, usize>,
     counts: BTreeMap<String, usize>,
+    inits: BTreeMap<String, Init>,
+    kinds: BTreeMap<String, Vec<String>>,
+    /// True if the stacks have fewer layers than the model.
+    is_truncated: bool,
     /// Epsilon of norms, added under the square root; [`with_norm`](Self::with_norm) sets it for single fields.
     pub norm_eps: f32,
     /// Added to the weights of RMSNorms, which begin at `1 - norm_offset`: 1 in Gemma. Weight decay then draws gains to
@@ -71,6 +76,9 @@ impl Default for Sizes {
             optional: BTreeMap::new(),
             padding: HashMap::new(),
             counts: BTreeMap::new(),
+            inits: BTreeMap::new(),
+            kinds: BTreeMap::new(),
+            is_truncated: false,
             norm_eps: 1e-5,
             norm_offset: 0.0,
             norms: BTreeMap::new(),
@@ -145,6 +153,31 @@ impl Sizes {
     #[must_use]
     pub fn with_count(mut self, field: &str, count: usize) -> Sizes {
         self.counts.insert(field.to_owned(), count);
+        self
+    }
+
+    /// Sets the initial values of a parameter, or of all parameters in the fields of a name: `with_init("attn.o",
+    /// Init::Normal(0.01))`, `with_init("o.weight", ..)`. Named as in [`with_optional`](Self::with_optional); the name of
+    /// an inner field precedes that of a field around it, and all of them precede `#[init(..)]`. To name one that does
+    /// not exist is a problem of the model, and so is a standard deviation that is negative or not finite.
+    #[must_use]
+    pub fn with_init(mut self, field: &str, init: Init) -> Sizes {
+        self.inits.insert(field.to_owned(), init);
+        self
+    }
+
+    /// Sets the kinds of the layers of a stack of an enum, by the names of its variants, and by the name of the stack as
+    /// in [`with_optional`](Self::with_optional): `with_kinds("blocks", ["Dense", "Moe"])`. They are repeated over the
+    /// layers, whose number is a multiple of theirs. Names of other variants, and of other fields, are problems of the
+    /// model.
+    #[must_use]
+    pub fn with_kinds<K: Into<String>>(
+        mut self,
+        field: &str,
+        kinds: impl IntoIterator<Item = K>,
+    ) -> Sizes {
+        let kinds = kinds.into_iter().map(Into::into).collect();
+        self.kinds.insert(field.to_owned(), kinds);
         self
     }
 
@@ -230,19 +263,62 @@ impl Sizes {
         &self.ropes_of_fields
     }
 
+    /// Returns initial values, by the names that are set.
+    pub(super) fn inits(&self) -> &BTreeMap<String, Init> {
+        &self.inits
+    }
+
+    /// Returns the kinds of layers, by the names of stacks.
+    pub(super) fn kinds(&self) -> &BTreeMap<String, Vec<String>> {
+        &self.kinds
+    }
+
+    /// Returns the sizes of a model with fewer layers, to learn about the whole one: kinds of layers need not repeat
+    /// evenly over them.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn truncated_to(self, layers: usize) -> Sizes {
+        Sizes { is_truncated: true, ..self.with(Layers, layers) }
+    }
+
+    /// Returns true if the sizes are [truncated](Self::truncated_to).
+    pub(super) fn is_truncated(&self) -> bool {
+        self.is_truncated
+    }
+
+    /// Returns the number of layers after which all kinds of layers repeat.
+    #[doc(hidden)]
+    pub fn layer_period(&self) -> usize {
+        let lens = self.kinds.values().map(Vec::len).filter(|len| *len > 0);
+        lens.fold(1, |period, len| {
+            let multiple = (1..=len).find(|times| (period * times).is_multiple_of(len));
+            period * multiple.unwrap_or(len)
+        })
+    }
+
     /// Returns everything that the results of a model depend on as text, which is equal for equal settings.
     pub(super) fn text(&self) -> String {
         let mut dims: Vec<&DimSize> = self.dims.values().collect();
         dims.sort();
         let Sizes {
-            flags, optional, counts, norm_eps, rope, rope_layout, init_std, dropout, ..
+            flags,
+            optional,
+            counts,
+            inits,
+            kinds,
+            norm_eps,
+            rope,
+            rope_layout,
+            init_std,
+            dropout,
+            ..
         } = self;
         let Sizes { attention, attention_of_fields, router, context, .. } = self;
         let Sizes { norm_offset, norms, ropes, ropes_of_fields, dropouts, lora, .. } = self;
         format!(
-            "{dims:?} {flags:?} {optional:?} {counts:?} {norm_eps} {rope:?} {rope_layout:?} {init_std} {dropout} \
-             {attention:?} {attention_of_fields:?} {router:?} {context:?} {norm_offset} {norms:?} {ropes:?} \
-             {ropes_of_fields:?} {dropouts:?} {lora:?}"
+            "{dims:?} {flags:?} {optional:?} {counts:?} {inits:?} {kinds:?} {norm_eps} {rope:?} {rope_layout:?} \
+             {init_std} {dropout} {attention:?} {attention_of_fields:?} {router:?} {context:?} {norm_offset} \
+             {norms:?} {ropes:?} {ropes_of_fields:?} {dropouts:?} {lora:?}"
         )
     }
 

@@ -163,7 +163,8 @@ impl<M: Build + 'static, N: Whole> Build for Stack<M, N> {
         let declared = builder.take_policy();
         let size = builder.size::<N>();
         let count = if builder.contains_itself::<M>("a stack") { 0 } else { size };
-        let layers = (0..count).map(|index| M::build(&mut builder.element::<M>(index))).collect();
+        let layers =
+            (0..count).map(|index| M::build(&mut builder.element::<M>(index, count))).collect();
         let segments = builder.segments(declared, count);
         Stack { layers, segments, rank: builder.rank().clone(), count: PhantomData }
     }

@@ -35,6 +35,7 @@ pub struct Mlp {
     #[sharded(tp = "col")]
     up_bias: Bias<Ffn>,
     #[sharded(tp = "row", scatter = Seq)]
+    #[init(scaled)]
     down: Linear<Ffn, Hidden>,
     down_bias: Bias<Hidden>,
     dropout: Dropout,
@@ -68,6 +69,7 @@ pub struct SelfAttention {
     #[sharded(cp = "ring")]
     pub core: Attention<Heads, Heads, HeadDim>,
     #[sharded(tp = "row", scatter = Seq)]
+    #[init(scaled)]
     o: Linear<(Heads, HeadDim), Hidden>,
     o_bias: Bias<Hidden>,
     dropout: Dropout,

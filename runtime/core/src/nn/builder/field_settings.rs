@@ -10,6 +10,8 @@ pub struct UsedSettings {
     pub norms: BTreeSet<String>,
     pub dropouts: BTreeSet<String>,
     pub ropes: BTreeSet<String>,
+    pub inits: BTreeSet<String>,
+    pub kinds: BTreeSet<String>,
     /// Paths, without indices, of fields that are absent or have no elements: the fields inside them are unknown.
     pub unbuilt: BTreeSet<String>,
 }
@@ -26,6 +28,12 @@ impl UsedSettings {
 /// Returns true if a part of a path is the index of a layer or an element.
 pub fn is_index(part: &str) -> bool {
     part.parse::<usize>().is_ok()
+}
+
+/// Returns a path without the indices of layers and elements.
+pub fn without_indices(path: &str) -> String {
+    let parts = path.split('.').filter(|part| !is_index(part));
+    parts.collect::<Vec<_>>().join(".")
 }
 
 /// Returns true if the last parts of a path are the parts of `end`.

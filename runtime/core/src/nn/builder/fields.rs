@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use super::Builder;
 use super::declare::BuildState;
-use super::field_settings::{is_index, setting_of};
+use super::field_settings::{is_index, setting_of, without_indices};
 
 impl<'a> Builder<'a> {
     /// Returns true if the model has this optional field. A missing setting is recorded as a problem.
@@ -14,9 +14,9 @@ impl<'a> Builder<'a> {
         let setting = setting_of(self.sizes().optional(), &path);
         let mut used = self.state.used_settings.borrow_mut();
         let is_present = match setting {
-            Some((name, is_present)) => {
+            Some((name, &is_present)) => {
                 used.optional.insert(name.to_owned());
-                *is_present
+                is_present
             }
             None => {
                 let field = self.field_name();
@@ -81,6 +81,11 @@ impl<'a> Builder<'a> {
         self.contained::<L>(self.path.clone())
     }
 
+    /// Returns the builder of element `index` of this tuple.
+    pub(in crate::nn) fn tuple_element(&self, index: usize) -> Builder<'a> {
+        self.at_path(self.join(&index.to_string()))
+    }
+
     fn contained<L: 'static>(&self, path: String) -> Builder<'a> {
         let mut child = self.at_path(path);
         child.elements.push(TypeId::of::<L>());
@@ -105,8 +110,7 @@ impl<'a> Builder<'a> {
     }
 
     pub(super) fn path_without_indices(&self) -> String {
-        let parts = self.path.split('.').filter(|part| !is_index(part));
-        parts.collect::<Vec<_>>().join(".")
+        without_indices(&self.path)
     }
 }
 

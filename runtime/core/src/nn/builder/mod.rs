@@ -7,6 +7,8 @@ mod declare;
 mod field_settings;
 mod fields;
 mod layer_settings;
+mod param_settings;
+mod stack_layer;
 mod ties;
 mod unit_family;
 
@@ -19,6 +21,8 @@ use meshwright_comm::Site;
 
 use super::{AttentionOptions, RecomputePolicy, Sizes};
 use declare::BuildState;
+use param_settings::ParamSettings;
+use stack_layer::StackLayer;
 use unit_family::UnitFamily;
 
 pub use built::{AttentionSizes, BuildError, Built};
@@ -36,12 +40,11 @@ pub struct Builder<'a> {
     recompute: Option<RecomputePolicy>,
     /// Types of the elements of stacks, repeated and optional fields around this field.
     elements: Vec<TypeId>,
-    /// Index of the layer in the innermost stack around this field.
-    layer: Option<usize>,
+    /// The layer of the innermost stack around this field.
+    layer: Option<StackLayer>,
+    params: ParamSettings,
     /// The dim whose size this layer sets, and the size.
     own_size: Option<(TypeId, usize)>,
-    /// True if parameters that are declared from here on are not trained.
-    is_frozen: bool,
 }
 
 /// The sizes that the shards of a split dim may have.
@@ -60,8 +63,8 @@ impl<'a> Builder<'a> {
         let units = UnitFamily::new(state, "model");
         let (tie, recompute, layer, own_size) = (None, None, None, None);
         // Beside adapters, nothing is trained but the fields that they name.
-        let is_frozen = state.sizes.lora.is_some();
-        Builder { state, path, units, tie, recompute, elements, layer, own_size, is_frozen }
+        let params = ParamSettings::frozen(state.sizes.lora.is_some());
+        Builder { state, path, units, tie, recompute, elements, layer, own_size, params }
     }
 
     /// Returns the builder of field `name`. Each field of the root model is its own FSDP [`unit`](Self::unit).
@@ -74,34 +77,12 @@ impl<'a> Builder<'a> {
         child
     }
 
-    /// Returns the builder of element `index` of a stack of `M`, which is its own FSDP unit.
-    pub(crate) fn element<M: 'static>(&mut self, index: usize) -> Builder<'a> {
-        let mut child = self.child(&index.to_string());
-        child.elements.push(TypeId::of::<M>());
-        child.layer = Some(index);
-        child.unit();
-        child
-    }
-
     /// Begins a new FSDP unit for the parameters declared from here on, except the parameters of nested units: they are
     /// unsharded, reduced and updated together. Parameters that are split over data axes or `cp`, such as the
     /// parameters of experts, are summed over other ranks, so they make up a unit of their own. Called for
     /// `#[sharded(fsdp)]`.
     pub fn unit(&mut self) -> &mut Self {
         self.units = UnitFamily::new(self.state, &self.path);
-        self
-    }
-
-    /// Freezes the parameters declared from here on, also those of nested fields: they are not trained, and have neither
-    /// gradients nor optimizer state. Called for `#[frozen]`.
-    pub fn freeze(&mut self) -> &mut Self {
-        self.is_frozen = true;
-        self
-    }
-
-    /// Trains the parameters declared from here on, also inside of a frozen field: adapters of a frozen layer.
-    pub fn thaw(&mut self) -> &mut Self {
-        self.is_frozen = false;
         self
     }
 
@@ -191,7 +172,9 @@ impl<'a> Builder<'a> {
         }
         self.state.rank.note_use_of(dims.varies);
         let extents = dims.infos.iter().map(|dim| self.extent(dim, shards)).collect();
-        let unit = self.units.unit_for(self.state, dims.varies, self.is_frozen);
+        let unit = self.units.unit_for(self.state, dims.varies, self.params.is_frozen);
+        let rows = dims.infos.first().map(|dim| self.size_of(dim));
+        let init = self.init_of(&path, init, rows);
         let param = ParamRef::new(&path, dims, extents, init, role, &unit);
         self.state.params.borrow_mut().push(param.clone());
         param
@@ -240,12 +223,6 @@ impl<'a> Builder<'a> {
         self.state.sizes.attention_of(field)
     }
 
-    /// Returns the index of the layer in the innermost stack around this field, from 0, if there is one;
-    /// [`LayerIndex`](super::LayerIndex) is a field with it.
-    pub fn layer_index(&self) -> Option<usize> {
-        self.layer
-    }
-
     /// Records an attention, for the FLOP count and for `recompute = attn`.
     pub(in crate::nn) fn note_attention(&self, sizes: AttentionSizes) {
         self.state.attentions.borrow_mut().push(sizes);
@@ -282,11 +259,6 @@ impl<'a> Builder<'a> {
         self.state.is_recomputed.set(true);
     }
 
-    /// Returns true if this field is inside a stack.
-    pub(in crate::nn) fn is_in_stack(&self) -> bool {
-        self.layer.is_some()
-    }
-
     /// Returns true, and records the problem, if this field, `container` of `M`, is inside an `M` of another container.
     pub(in crate::nn) fn contains_itself<M: 'static>(&self, container: &str) -> bool {
         let contains_itself = self.elements.contains(&TypeId::of::<M>());
@@ -311,7 +283,8 @@ impl<'a> Builder<'a> {
 
     /// Returns the builder of what is at `path`, which is inside this field.
     fn at_path(&self, path: String) -> Builder<'a> {
-        let is_frozen = self.is_frozen && !self.is_trained_beside_adapters(&path);
+        let mut params = self.params.clone();
+        params.is_frozen &= !self.is_trained_beside_adapters(&path);
         Builder {
             state: self.state,
             path,
@@ -319,9 +292,9 @@ impl<'a> Builder<'a> {
             tie: self.tie.clone(),
             recompute: None,
             elements: self.elements.clone(),
-            layer: self.layer,
+            layer: self.layer.clone(),
             own_size: None,
-            is_frozen,
+            params,
         }
     }
 

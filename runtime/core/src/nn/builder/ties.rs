@@ -32,6 +32,7 @@ impl Builder<'_> {
             return None;
         };
         self.check_tie(&param, dims);
+        self.note_tied_init();
         self.state.tied.borrow_mut().push((path.to_owned(), param.clone()));
         Some(param)
     }
@@ -63,7 +64,7 @@ impl Builder<'_> {
             ));
         }
         let path = target.path();
-        match (self.is_frozen, target.is_frozen()) {
+        match (self.params.is_frozen, target.is_frozen()) {
             (false, true) => self.problem(format_args!(
                 "is trained, but tied to `{path}`, which is frozen: put `#[frozen]` on both fields, or on neither"
             )),

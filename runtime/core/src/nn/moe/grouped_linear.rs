@@ -11,6 +11,7 @@ use crate::tensor::{Init, Operand, Param, ParamRef, Tensor, gradient_axes};
 
 use super::super::{Build, Builder, ByExpert, Layer, Plain, Shard};
 use super::grouped_matmul::grouped_matmul;
+use crate::nn::debug::debug_layers;
 
 /// A linear layer without bias from `I` to `O`, a dim or a pair of dims, for each of the experts `E`.
 ///
@@ -124,4 +125,8 @@ impl<E, I, O, Style> GroupedLinear<E, I, O, Style> {
 #[diagnostic::do_not_recommend]
 impl<E, I, O, A> Shard<ByExpert<A>> for GroupedLinear<E, I, O> {
     type Sharded = GroupedLinear<E, I, O, ByExpert<A>>;
+}
+
+debug_layers! {
+    GroupedLinear<E, I, O, Style>: weight;
 }

@@ -9,6 +9,7 @@ use crate::layout::{AxisSet, Dims, Ends, OnEveryRank, Seal, Whole, WholeFeature}
 use crate::tensor::{Init, Operand, Param, ParamRef, Tensor, gradient_axes};
 
 use super::chain::stage_layers;
+use super::debug::debug_layers;
 use super::{Build, Builder, Layer, Plain};
 use operation::{layer_norm, rms_norm};
 pub use split::SplitNormInput;
@@ -168,4 +169,9 @@ where
 stage_layers! {
     LayerNorm<H>;
     RmsNorm<H, Style>;
+}
+
+debug_layers! {
+    RmsNorm<H, Style>: weight;
+    LayerNorm<H>: weight, bias;
 }

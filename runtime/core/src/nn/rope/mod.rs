@@ -41,8 +41,19 @@ pub struct Rope<D> {
     dim: PhantomData<D>,
 }
 
-/// Shapes of queries and keys with heads of `D`: `(batch, sequence, heads, D)` or `(batch, sequence, D)`. The shape is a parameter, and not
-/// `Self`, so that messages do not list the impl.
+impl<D> std::fmt::Debug for Rope<D> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &self.rotates {
+            Some((parameters, rotary_dim)) => {
+                write!(f, "Rope of {rotary_dim}, {:?}, {parameters:?}", self.layout)
+            }
+            None => f.write_str("Rope of no element"),
+        }
+    }
+}
+
+/// Shapes of queries and keys with heads of `D`: `(batch, sequence, heads, D)` or `(batch, sequence, D)`. The shape is a
+/// parameter, and not `Self`, so that messages do not list the impl.
 #[diagnostic::on_unimplemented(
     message = "a `Rope` of `{D}` cannot rotate a tensor shaped `{Self}`",
     label = "not batch, sequence and heads before a whole `{D}`, or batch and sequence",
