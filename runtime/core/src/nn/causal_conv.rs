@@ -18,6 +18,7 @@ use meshwright_backend::{Buffer, CausalConvShape, LeafGrad, PositionRange};
 
 use super::bias::SplitsFeature;
 use super::chain::stage_layers;
+use super::debug::write_layer;
 use super::positions::part_of_rows;
 use super::{Build, Builder, Col, Layer, Plain, Shard};
 
@@ -245,4 +246,10 @@ impl<F, const TAPS: usize, A> Shard<Col<A>> for CausalConv<F, TAPS> {
 
 stage_layers! {
     [F, const TAPS: usize, Style] CausalConv<F, TAPS, Style>;
+}
+
+impl<F, const TAPS: usize, Style> std::fmt::Debug for CausalConv<F, TAPS, Style> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write_layer(f, "CausalConv", &[&self.weight])
+    }
 }

@@ -16,6 +16,7 @@ use crate::tensor::{
 use meshwright_backend::{Buffer, UnfoldShape};
 
 use super::chain::stage_layers;
+use super::debug::write_layer;
 use super::{Build, Builder, Col, ColumnInput, Layer, Plain, PlainInput, Row, RowInput, Shard};
 
 /// A convolution along a whole sequence, from the last dim `I` to `O` (one dim or a pair), as `nn.Conv1d` of PyTorch:
@@ -260,4 +261,12 @@ impl<I, O, const TAPS: usize, const STRIDE: usize, const PADDING: usize, A, E> S
 stage_layers! {
     [I, O, const TAPS: usize, const STRIDE: usize, const PADDING: usize, Style]
         Conv1d<I, O, TAPS, STRIDE, PADDING, Style>;
+}
+
+impl<I, O, const TAPS: usize, const STRIDE: usize, const PADDING: usize, Style> std::fmt::Debug
+    for Conv1d<I, O, TAPS, STRIDE, PADDING, Style>
+{
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write_layer(f, "Conv1d", &[&self.weight])
+    }
 }
