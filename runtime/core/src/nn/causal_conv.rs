@@ -18,19 +18,20 @@ use meshwright_backend::{Buffer, CausalConvShape, LeafGrad, PositionRange};
 
 use super::bias::SplitsFeature;
 use super::chain::stage_layers;
+use super::debug::write_layer;
 use super::positions::part_of_rows;
 use super::{Build, Builder, Col, Layer, Plain, Shard};
 
-/// A depthwise causal convolution: each channel of the last dim (or pair of dims) `F` is a weighted sum of its values at the
-/// position and at the `TAPS - 1` positions before it, with zeros before the first one, as the short convolutions of Hyena
-/// (Poli et al., 2023) and Mamba (Gu and Dao, 2023).
+/// A depthwise causal convolution: each channel of the last dim (or pair of dims) `F` is a weighted sum of its values
+/// at the position and at the `TAPS - 1` positions before it, with zeros before the first one, as the short
+/// convolutions of Hyena (Poli et al., 2023) and Mamba (Gu and Dao, 2023).
 ///
-/// Shape: `[.., sequence, F] -> [.., sequence, F]`; `weight[F, TAPS]`, whose last tap is that of the position itself. A bias
-/// is a field of its own, `Bias<F>`.
+/// Shape: `[.., sequence, F] -> [.., sequence, F]`; `weight[F, TAPS]`, whose last tap is that of the position itself. A
+/// bias is a field of its own, `Bias<F>`.
 ///
-/// The sequence is whole, split over `tp`, declared `@ cp`, or both: ranks exchange `TAPS - 1` positions before each range
-/// that they hold, and in backward as many behind it. `#[sharded(tp = "col")]` splits the channels instead. Documents in
-/// the rows are kept apart.
+/// The sequence is whole, split over `tp`, declared `@ cp`, or both: ranks exchange `TAPS - 1` positions before each
+/// range that they hold, and in backward as many behind it. `#[sharded(tp = "col")]` splits the channels instead.
+/// Documents in the rows are kept apart.
 pub struct CausalConv<F, const TAPS: usize, Style = Plain> {
     weight: ParamRef,
     kind: PhantomData<(F, Style)>,
@@ -62,9 +63,8 @@ where
 
 /// Convolves `x` along its sequence.
 ///
-/// # Panics
-/// On all ranks, if several ranks share the sequence and `TAPS - 1` is more than the shortest range of positions that one
-/// of them holds.
+/// # Panics On all ranks, if several ranks share the sequence and `TAPS - 1` is more than the shortest range of
+/// positions that one of them holds.
 impl<F, const TAPS: usize, Style, S, T> Layer<T> for CausalConv<F, TAPS, Style>
 where
     F: WholeFeature,
@@ -131,7 +131,8 @@ fn limits(rank: &Rank, documents: &DocumentIds, rows: &[Extent]) -> [Arc<Buffer>
 /// A depthwise causal convolution. Its backward reads the gradients behind each range, and no halo of the input.
 struct Convolution {
     shape: CausalConvShape,
-    /// The first position that each row reads, and the end of the positions that read it, if rows hold several documents.
+    /// The first position that each row reads, and the end of the positions that read it, if rows hold several
+    /// documents.
     limits: Option<[Arc<Buffer>; 2]>,
     halo: Halo,
 }
@@ -245,4 +246,10 @@ impl<F, const TAPS: usize, A> Shard<Col<A>> for CausalConv<F, TAPS> {
 
 stage_layers! {
     [F, const TAPS: usize, Style] CausalConv<F, TAPS, Style>;
+}
+
+impl<F, const TAPS: usize, Style> std::fmt::Debug for CausalConv<F, TAPS, Style> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write_layer(f, "CausalConv", &[&self.weight])
+    }
 }

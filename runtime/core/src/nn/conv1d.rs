@@ -16,17 +16,19 @@ use crate::tensor::{
 use meshwright_backend::{Buffer, UnfoldShape};
 
 use super::chain::stage_layers;
+use super::debug::write_layer;
 use super::{Build, Builder, Col, ColumnInput, Layer, Plain, PlainInput, Row, RowInput, Shard};
 
-/// A convolution along a whole sequence, from the last dim `I` to `O` (one dim or a pair), as `nn.Conv1d` of PyTorch: output
-/// `t` reads the `TAPS` positions from `t * STRIDE - PADDING` on, with zeros beyond the ends.
+/// A convolution along a whole sequence, from the last dim `I` to `O` (one dim or a pair), as `nn.Conv1d` of PyTorch:
+/// output `t` reads the `TAPS` positions from `t * STRIDE - PADDING` on, with zeros beyond the ends.
 ///
-/// Shape: `[.., sequence, I] -> [.., shorter sequence, O]`; `weight[I, TAPS, O]`, PyTorch's `[O, I, TAPS]` as a transposed
-/// matrix.
+/// Shape: `[.., sequence, I] -> [.., shorter sequence, O]`; `weight[I, TAPS, O]`, PyTorch's `[O, I, TAPS]` as a
+/// transposed matrix.
 ///
-/// The output has `floor((n + 2 * PADDING - TAPS) / STRIDE) + 1` positions, in a dim of the same name: an operation that
-/// combines it with a tensor of another length is refused with both sizes. A bias is a field of its own, `Bias<O>`.
-/// `#[sharded(tp = "col")]` and `"row"` split the layer as they split a `Linear`. Rows hold one document each.
+/// The output has `floor((n + 2 * PADDING - TAPS) / STRIDE) + 1` positions, in a dim of the same name: an operation
+/// that combines it with a tensor of another length is refused with both sizes. A bias is a field of its own,
+/// `Bias<O>`. `#[sharded(tp = "col")]` and `"row"` split the layer as they split a `Linear`. Rows hold one document
+/// each.
 pub struct Conv1d<
     I,
     O,
@@ -259,4 +261,12 @@ impl<I, O, const TAPS: usize, const STRIDE: usize, const PADDING: usize, A, E> S
 stage_layers! {
     [I, O, const TAPS: usize, const STRIDE: usize, const PADDING: usize, Style]
         Conv1d<I, O, TAPS, STRIDE, PADDING, Style>;
+}
+
+impl<I, O, const TAPS: usize, const STRIDE: usize, const PADDING: usize, Style> std::fmt::Debug
+    for Conv1d<I, O, TAPS, STRIDE, PADDING, Style>
+{
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write_layer(f, "Conv1d", &[&self.weight])
+    }
 }

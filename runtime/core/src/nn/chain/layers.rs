@@ -48,8 +48,8 @@ where
     }
 }
 
-/// Makes layers of this crate pipeline stages: `stage_layers! { RmsNorm<H>; }`, or with constants `stage_layers! { [F, const
-/// TAPS: usize] CausalConv<F, TAPS>; }`.
+/// Makes layers of this crate pipeline stages: `stage_layers! { RmsNorm<H>; }`, or with constants `stage_layers! { [F,
+/// const TAPS: usize] CausalConv<F, TAPS>; }`.
 macro_rules! stage_layers {
     ($([$($generics:tt)*] $layer:ty;)+) => {$(
         impl<X, $($generics)*> $crate::nn::PipelineStage<X> for $layer
