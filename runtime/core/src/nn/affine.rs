@@ -20,13 +20,6 @@ pub struct Affine<I, O, Style = Plain> {
     bias: Option<ParamRef>,
 }
 
-impl<I, O, Style> std::fmt::Debug for Affine<I, O, Style> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let weight = [self.linear.weight()].into_iter();
-        write_layer(f, "Affine", &weight.chain(&self.bias).collect::<Vec<_>>())
-    }
-}
-
 /// A style of linear layers, which states the part of a bias over `O` that each rank has.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a sharding style of an `Affine` that writes `{O}`",

@@ -63,11 +63,6 @@ impl<I, O, Style> Linear<I, O, Style> {
     }
 
     /// Declares the weight, shaped `S`, and the matrices of an adapter, shaped `A` and `B`.
-    /// Returns the weight.
-    pub(super) fn weight(&self) -> &ParamRef {
-        &self.weight
-    }
-
     fn new<S: Dims, A: Dims, B: Dims>(builder: &mut Builder<'_>) -> Self {
         let std = builder.sizes().init_std;
         let weight: Param<S> = builder.param("weight", Init::Normal(std));

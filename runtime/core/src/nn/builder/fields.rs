@@ -14,7 +14,7 @@ impl<'a> Builder<'a> {
         let setting = setting_of(self.sizes().optional(), &path);
         let mut used = self.state.used_settings.borrow_mut();
         let is_present = match setting {
-            Some((name, is_present)) => {
+            Some((name, &is_present)) => {
                 used.optional.insert(name.to_owned());
                 is_present
             }
