@@ -2,6 +2,7 @@
 //! stream, and on a sequence that is distributed over cp.
 
 use meshwright::prelude::*;
+use meshwright::tensor::Index;
 
 dims! {
     /// Sequences of the global batch.
@@ -154,13 +155,57 @@ impl Distributed {
         let [first, second] = [0..1, 1..2].map(|range| steps.range(Side, range, Two));
         let swapped = second.concat(&first.tanh(), (Two, Two), Side).join((Steps, Side), Places);
         let early: Partial<(Batch, Hidden), Cp> = y.select(Places, 3);
-        y * swapped * early.all_reduce().expand_as(Places, x)
+        // Positions by their index, of which each rank has some.
+        let chosen = Index::<Places, (Batch, Keys)>::from_fn(x.rank(), &[4, 3], 8, |at| {
+            (at[0] * 3 + at[1] * 5) % 8
+        });
+        let rows: Partial<(Batch, Keys, Hidden), Cp> = y.take(&chosen, (Batch,));
+        let rows = rows.all_reduce().tanh().sum(Keys);
+        y * swapped * early.all_reduce().expand_as(Places, x) + rows.expand_as(Places, x)
     }
 }
 
 #[forward]
 impl Distributed {
     fn forward(&self, x: &Tensor<(Batch, Places, Hidden)>) -> Tensor<(Batch, Places, Hidden)> {
+        self.terms(x)
+    }
+}
+
+/// Tokens that are chosen by a score, moved by their index, and added up.
+#[model]
+pub struct Chosen {
+    up: Linear<Hidden, Hidden>,
+    score: Linear<Hidden, Two>,
+}
+
+impl Chosen {
+    /// Returns terms that depend on all operations of the model.
+    pub fn terms(&self, x: &Stream) -> Tensor<(Batch, Seq, Hidden)> {
+        let y: Stream = self.up.forward(x);
+        let whole = y.gather(Seq);
+        let score: Tensor<(Batch, Seq)> = self.score.forward(&whole).select(Two, 0);
+        let (best, chosen) = score.top_k(Seq, 3, Keys);
+        let rows: Tensor<(Batch, Keys, Hidden)> = whole.take(&chosen, (Batch,));
+        // Each rank takes the positions that it holds.
+        let same: Partial<(Batch, Keys, Hidden), Tp> = y.take(&chosen, (Batch,));
+        let rows = (rows + same.all_reduce().tanh()) * best.expand(Hidden, 8);
+        let merged: Tensor<(Batch, Seq, Hidden)> =
+            rows.cumsum(Keys).scatter_add(&chosen, Keys, (Batch,));
+        let first: Tensor<(Batch, Hidden)> = whole.take(&score.arg_max(Seq), (Batch,));
+        // Groups of positions, of which each rank has some.
+        let group = Index::<Groups, (Split<Seq, Tp>,)>::from_fn(x.rank(), &[6], 2, |at| at[0] % 2);
+        let groups: Partial<(Groups, Batch, Hidden), Tp> =
+            y.square().scatter_add(&group, Seq, ());
+        let back = Index::<Groups, (Seq,)>::from_fn(x.rank(), &[6], 2, |at| at[0] % 2);
+        let groups = groups.all_reduce().take(&back, ()).permute((Batch, Seq, Hidden));
+        whole * merged + first.expand_as(Seq, &groups) * groups
+    }
+}
+
+#[forward]
+impl Chosen {
+    fn forward(&self, x: &Stream) -> Tensor<(Batch, Seq, Hidden)> {
         self.terms(x)
     }
 }

@@ -10,7 +10,7 @@ const SIZES: [[usize; 3]; 6] =
     [[0, 3, 2], [1, 1, 1], [2, 8, 16], [3, 33, 40], [70, 2, 9], [5, 64, 7]];
 
 /// Several tiles, and rows for several threads of a CPU.
-const LARGE: [[usize; 3]; 1] = [[40, 67, 70]];
+const LARGE: [[usize; 3]; 1] = [[9, 67, 70]];
 
 /// All orders of three dims.
 const ORDERS: [[usize; 3]; 6] = [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]];

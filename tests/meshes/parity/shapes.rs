@@ -5,7 +5,7 @@ use meshwright::nn::Sizes;
 use meshwright::tensor::{Loss, Settings, ZeroStage};
 use meshwright_tests::compare::Report;
 use meshwright_tests::data::numbers;
-use meshwright_tests::models::shapes::{ByHand, Distributed, Front, HeadDim, Heads, Hidden, Two};
+use meshwright_tests::models::shapes::{ByHand, Chosen, Distributed, Front, HeadDim, Heads, Hidden, Two};
 use meshwright_tests::run::{Setup, train};
 
 use super::table::{NARROW_MESHES, check, check_each};
@@ -49,6 +49,14 @@ fn distributed_sequences() {
     let meshes = ["cp=2", "dp=2,cp=2", "tp=2", "fsdp=2,cp=2"];
     check("a distributed sequence", &meshes, &setup(), |model: &Distributed, rank, _| {
         Loss::mean_of(&model.terms(&numbers(rank, "x", &[4, 8, 8])).square())
+    });
+}
+
+#[test]
+fn chosen_tokens() {
+    let meshes = ["tp=2", "dp=2", "dp=2,tp=2", "fsdp=2"];
+    check("chosen tokens", &meshes, &setup(), |model: &Chosen, rank, _| {
+        Loss::mean_of(&model.terms(&numbers(rank, "x", &[4, 6, 8])).square())
     });
 }
 

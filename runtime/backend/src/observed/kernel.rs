@@ -9,8 +9,9 @@ use crate::DType;
 pub struct Kernel {
     /// The operation.
     pub op: KernelOp,
-    /// `[m, n, k, epilogues]` of a matmul, `[m, n, k, matmuls]` of a batched one, `[queries, keys, heads of all samples, head_dim]` of attention, `[rows,
-    /// cols, 0, 0]` of operations on rows; else the number of elements in the first one.
+    /// `[m, n, k, epilogues]` of a matmul, `[m, n, k, matmuls]` of a batched one, `[queries, keys, heads of all
+    /// samples, head_dim]` of attention, `[rows, cols, 0, 0]` of operations on rows; else the number of elements in the
+    /// first one.
     pub dims: [u32; 4],
     /// Dtype of the operand that the operation is about: the first operand of a matmul, queries, the input of others.
     pub dtype: DType,

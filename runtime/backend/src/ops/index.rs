@@ -7,14 +7,15 @@ pub trait IndexOps {
     /// Computes `out[o, j, i] = x[o, indices[o, j], i]`, and 0 for indices that are not held. `indices` are `u32`, `x`
     /// and `out` of one type `T`.
     fn take_elements(&self, shape: &IndexedDim, indices: View, x: View, out: ViewMut);
-    /// Computes `out[o, indices[o, j], i] += x[o, j, i]`, in the order of `j`, and nothing for indices that are not held.
-    /// `indices` are `u32`, `out` is f32.
+    /// Computes `out[o, indices[o, j], i] += x[o, j, i]`, in the order of `j`, and nothing for indices that are not
+    /// held. `indices` are `u32`, `out` is f32.
     fn add_elements(&self, shape: &IndexedDim, indices: View, x: View, out: ViewMut);
-    /// Writes the positions along a dim of the `k` largest elements, from the largest one on, as `u32` shaped `[outer, k,
-    /// inner]`. Of equal elements the one with the lower position is the larger one, and NaN is larger than all numbers.
+    /// Writes the positions along a dim of the `k` largest elements, from the largest one on, as `u32` shaped `[outer,
+    /// k, inner]`. Of equal elements the one with the lower position is the larger one, and NaN is larger than all
+    /// numbers.
     fn largest(&self, dim: MiddleDim, k: usize, x: View, positions: ViewMut);
-    /// Computes sums of all elements along a dim up to each one, or with `from_end` from each one on. `x` and `y` are of
-    /// one type `T`.
+    /// Computes sums of all elements along a dim up to each one, or with `from_end` from each one on. `x` and `y` are
+    /// of one type `T`.
     fn running_sum(&self, dim: MiddleDim, from_end: bool, x: View, y: ViewMut);
 }
 

@@ -83,8 +83,8 @@ pub struct Gemm {
 pub struct BatchedGemm {
     /// Sizes, transposition and accumulation of each matmul.
     pub gemm: Gemm,
-    /// Distance between the starts of consecutive rows of `a`, `b` and `c`, as they are stored: at least the length of a
-    /// row.
+    /// Distance between the starts of consecutive rows of `a`, `b` and `c`, as they are stored: at least the length of
+    /// a row.
     pub lead: [usize; 3],
     /// The loops over the batch, the outer first.
     pub batch: [BatchLoop; 2],

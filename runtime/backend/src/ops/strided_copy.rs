@@ -3,8 +3,8 @@
 /// Maximum number of dims of a [`StridedCopy`].
 const MAX_DIMS: usize = 5;
 
-/// The layout of a copy of a block of several dims: element `(i, j, ..)` goes from `src_start + i * src[0] + j * src[1] +
-/// ..` to `dst_start + i * dst[0] + j * dst[1] + ..`.
+/// The layout of a copy of a block of several dims: element `(i, j, ..)` goes from `src_start + i * src[0] + j * src[1]
+/// + ..` to `dst_start + i * dst[0] + j * dst[1] + ..`.
 ///
 /// Dims of the source may have the stride 0, which repeats an element. Elements of the destination are distinct.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,8 +29,8 @@ pub struct CopyDim {
 }
 
 impl StridedCopy {
-    /// Creates the layout of a copy from and to the beginning of both operands. It is simplified: its dims are sorted by
-    /// their stride in the destination, the largest first, and dims that are one run on both sides are merged.
+    /// Creates the layout of a copy from and to the beginning of both operands. It is simplified: its dims are sorted
+    /// by their stride in the destination, the largest first, and dims that are one run on both sides are merged.
     ///
     /// # Panics
     /// If there are more than five dims of several elements, or two elements have one place in the destination.

@@ -61,8 +61,8 @@ where
     const SEAL: Seal = Seal::new();
 }
 
-/// Dims over which tensors shaped `S` and `T` can be contracted for each element of the dims `B`: both have all of these
-/// dims, in the same state.
+/// Dims over which tensors shaped `S` and `T` can be contracted for each element of the dims `B`: both have all of
+/// these dims, in the same state.
 #[diagnostic::on_unimplemented(
     message = "tensors shaped `{S}` and `{T}` cannot be contracted over `{Self}` for each `{B}`",
     label = "each of these dims must be in both, whole in both or split alike, and the result has at most five dims",

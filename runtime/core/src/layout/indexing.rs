@@ -10,9 +10,11 @@ type Chained<S, T> = <S as FollowedBy<T>>::Out;
 
 /// A dim of shape `S` whose elements can be taken by indices shaped `T`, for each element of the dims `B`.
 #[diagnostic::on_unimplemented(
-    message = "elements along `{Self}` cannot be taken from a tensor shaped `{S}` by indices shaped `{T}` for each `{B}`",
+    message = "elements along `{Self}` cannot be taken from a tensor shaped `{S}` by indices shaped `{T}` for each \
+               `{B}`",
     label = "`{Self}` is not one of its dims, or one of `{B}` is not in both, whole in both or split alike",
-    note = "`.slice(Dim, Tp)` splits a whole dim, `.gather(Dim)` makes a split one whole; the result has at most five dims"
+    note = "`.slice(Dim, Tp)` splits a whole dim, `.gather(Dim)` makes a split one whole; the result has at most five \
+            dims"
 )]
 pub trait IndexedDims<S, T, B, P> {
     /// Each dim of `B`, then the others of `T`, then the others of `S`.
@@ -47,7 +49,8 @@ where
 #[diagnostic::on_unimplemented(
     message = "a tensor shaped `{S}` cannot be added up over `{Self}` by indices of `{D}` shaped `{T}` for each `{B}`",
     label = "the indices have the dims `{B}` and `{Self}`, the tensor has them in the same state, and `{D}` is whole",
-    note = "`.slice(Dim, Tp)` splits a whole dim, `.gather(Dim)` makes a split one whole; the result has at most five dims"
+    note = "`.slice(Dim, Tp)` splits a whole dim, `.gather(Dim)` makes a split one whole; the result has at most five \
+            dims"
 )]
 pub trait AddedDims<S, T, D, B, P> {
     /// Each dim of `B`, then `D`, then the others of `S`.

@@ -23,8 +23,8 @@ type Added<S, T, F, D, B, P> = <<F as AddedDims<S, T, D, B, P>>::PartialOver as 
 
 impl<S: Dims> Tensor<S> {
     /// Adds up elements along a dim `over`, each to the element of `D` that its index is, for each element of the dims
-    /// `each`. Elements of `D` without an index are zero. The result has the dims `each`, then `D`, then the others of the
-    /// tensor; it is a partial sum if `over` is split, or distributed by declaration.
+    /// `each`. Elements of `D` without an index are zero. The result has the dims `each`, then `D`, then the others of
+    /// the tensor; it is a partial sum if `over` is split, or distributed by declaration.
     ///
     /// Shape: `[B, J, H], [B, J] -> [B, D, H]`, by `x.scatter_add(&index, J, (B,))`. Sums are in f32.
     ///

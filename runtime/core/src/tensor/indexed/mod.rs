@@ -71,7 +71,8 @@ impl<D: Whole, T: Dims> Index<D, T> {
     /// Creates indices whose element at `at` of the **global** tensor is `index(at)`: the same on every mesh.
     ///
     /// # Panics
-    /// As [`from_block`](Self::from_block), and if another call of `index` with the same argument returns another number.
+    /// As [`from_block`](Self::from_block), and if another call of `index` with the same argument returns another
+    /// number.
     #[track_caller]
     pub fn from_fn(
         rank: &Rank,

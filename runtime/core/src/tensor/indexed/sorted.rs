@@ -16,9 +16,9 @@ use super::operation::{Direction, IndexOperation};
 type Renamed<S, D, E, P> = <D as RenameDim<S, E, P>>::Out;
 
 impl<S: Dims> Tensor<S> {
-    /// Returns the `k` largest elements along a dim that each rank holds whole, from the largest one on, as dim `to`, and
-    /// their indices. Of equal elements the one with the lower index comes first, and NaN comes before all numbers. The
-    /// gradient flows to the elements that were found.
+    /// Returns the `k` largest elements along a dim that each rank holds whole, from the largest one on, as dim `to`,
+    /// and their indices. Of equal elements the one with the lower index comes first, and NaN comes before all numbers.
+    /// The gradient flows to the elements that were found.
     ///
     /// Shape: `[.., D, ..] -> [.., E, ..]`, twice.
     ///

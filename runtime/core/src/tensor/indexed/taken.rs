@@ -22,9 +22,9 @@ type Taken<S, T, D, B, P> = <<D as IndexedDims<S, T, B, P>>::PartialOver as SumS
 >>::Out;
 
 impl<S: Dims> Tensor<S> {
-    /// Takes elements along a dim by their index, for each element of the dims `each`, which tensor and indices have. The
-    /// result has the dims `each`, then the others of the indices, then the others of the tensor; it is a partial sum if
-    /// the dim is split, or distributed by declaration, since each rank takes what it holds.
+    /// Takes elements along a dim by their index, for each element of the dims `each`, which tensor and indices have.
+    /// The result has the dims `each`, then the others of the indices, then the others of the tensor; it is a partial
+    /// sum if the dim is split, or distributed by declaration, since each rank takes what it holds.
     ///
     /// Shape: `[B, D, H], [B, J] -> [B, J, H]`, by `x.take(&index, (B,))`.
     ///
@@ -57,8 +57,8 @@ impl<S: Dims> Tensor<S> {
         check_index(&S::DIMS[position], &taken, index.size);
         assert!(
             !rank.holds_part_of_batch(&S::DIMS[position], &taken),
-            "the elements of `{}` are in several micro-batches, and those of the others would be zero: take them outside \
-             of the model, or compute the batch as one micro-batch",
+            "the elements of `{}` are in several micro-batches, and those of the others would be zero: take them \
+             outside of the model, or compute the batch as one micro-batch",
             D::DECLARED_NAME
         );
         let out = <D::Out as Dims>::DIMS;

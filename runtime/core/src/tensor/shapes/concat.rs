@@ -15,8 +15,8 @@ use meshwright_mesh::Extent;
 use super::block_copy::{Run, copy_block, run_of};
 
 impl<S: Dims> Tensor<S> {
-    /// Returns the elements of this tensor along `of.0` and behind them those of `other` along `of.1`, as dim `to`. Each
-    /// rank holds both dims whole.
+    /// Returns the elements of this tensor along `of.0` and behind them those of `other` along `of.1`, as dim `to`.
+    /// Each rank holds both dims whole.
     ///
     /// Shape: `[.., D, ..], [.., E, ..] -> [.., F, ..]`.
     ///

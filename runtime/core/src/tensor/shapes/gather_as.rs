@@ -16,11 +16,12 @@ use meshwright_mesh::__internal::local_len;
 use meshwright_mesh::Extent;
 
 impl<S: Dims> Tensor<S> {
-    /// Gathers a dim that is distributed by declaration as dim `to`, which each rank holds whole: all-gather forward. So
-    /// every sample can be combined with every other one: `x.dot(&y.gather_as(Batch, Others), Hidden, ())`.
+    /// Gathers a dim that is distributed by declaration as dim `to`, which each rank holds whole: all-gather forward.
+    /// So every sample can be combined with every other one: `x.dot(&y.gather_as(Batch, Others), Hidden, ())`.
     ///
-    /// Of a micro-batch, it is the rows of the micro-batch on all ranks. Elements are in the order of the global tensor.
-    /// Backward takes this rank's part of the gradient, which the operations that read the result sum over the ranks.
+    /// Of a micro-batch, it is the rows of the micro-batch on all ranks. Elements are in the order of the global
+    /// tensor. Backward takes this rank's part of the gradient, which the operations that read the result sum over the
+    /// ranks.
     ///
     /// Shape: `[.., D, ..] -> [.., E, ..]`.
     #[track_caller]

@@ -20,8 +20,8 @@ use meshwright_mesh::__internal::shape_name;
 pub use cut::CutNames;
 pub(super) use permute::{copied, strides};
 
-/// Records a count or an index that an operation on a tensor with these dims takes, and that has to be the same on ranks
-/// with equal positions along `varies`.
+/// Records a count or an index that an operation on a tensor with these dims takes, and that has to be the same on
+/// ranks with equal positions along `varies`.
 #[track_caller]
 pub(super) fn note_count<S: Dims>(rank: &Rank, varies: AxisSet, what: &str, count: usize) {
     let name = || format!("{what} of a tensor shaped {}", shape_name(S::DIMS));

@@ -15,7 +15,8 @@ use meshwright_mesh::Extent;
 use super::position_of;
 
 impl<S: Dims> Tensor<S> {
-    /// Puts the dims in another order, all of them named unsplit: `x.permute((Batch, Heads, Seq, HeadDim))`. Splits stay.
+    /// Puts the dims in another order, all of them named unsplit: `x.permute((Batch, Heads, Seq, HeadDim))`. Splits
+    /// stay.
     ///
     /// Shape: `[A, B, C] -> [B, C, A]`.
     #[track_caller]

@@ -49,19 +49,19 @@ impl<S: Dims> Tensor<S> {
         let cuts = parts(&first).into_iter().map(|part| Extent::flattened(&[part, inner]));
         assert!(
             cuts.eq(parts(&joined)),
-            "dim `{}` has {} elements, which are not divided evenly over {}, so `{0}` and `{}` cannot be joined: make it \
-             whole first, `.gather({0})`, or give it a size that the ranks divide",
-            info.name,
+            "dim `{name}` has {} elements, which are not divided evenly over {}, so `{name}` and `{}` cannot be \
+             joined: make it whole first, `.gather({name})`, or give it a size that the ranks divide",
             first.global,
             info.axes(),
-            S::DIMS[N::DIM + 1].name
+            S::DIMS[N::DIM + 1].name,
+            name = info.name
         );
         extents[N::DIM] = joined;
         Tensor::from_untyped(self.value().with_extents(extents))
     }
 
-    /// Parts a dim of size `n` into two, the second of `inner` elements and the first of `n / inner`. If the dim is split
-    /// or distributed, so is the first.
+    /// Parts a dim of size `n` into two, the second of `inner` elements and the first of `n / inner`. If the dim is
+    /// split or distributed, so is the first.
     ///
     /// Shape: `[.., F, ..] -> [.., D, E, ..]`.
     ///
@@ -85,8 +85,8 @@ impl<S: Dims> Tensor<S> {
             extent.parted(inner).filter(|_| parts.iter().all(|part| part.parted(inner).is_some()));
         let first = first.unwrap_or_else(|| {
             panic!(
-                "dim `{}` has {} elements, {} of them on this rank: these are no whole groups of {inner} elements, which \
-                 `{}` would have",
+                "dim `{}` has {} elements, {} of them on this rank: these are no whole groups of {inner} elements, \
+                 which `{}` would have",
                 info.name,
                 extent.global,
                 extent.local,
