@@ -6,6 +6,7 @@ pub mod context_encoder;
 pub mod gated;
 pub mod gpt;
 pub mod mixer;
+pub mod modulated;
 pub mod moe;
 pub mod operations;
 pub mod repeated;

@@ -13,6 +13,7 @@ mod gpt;
 mod gpt2;
 mod llama;
 mod mixer;
+mod modulated;
 mod moe;
 mod pipeline;
 mod pipeline_dropout;

@@ -20,6 +20,7 @@ impl<E: Dim, I: Dim, O: Dim> Dims for Stacked<E, I, O> {
     const VARIES: AxisSet = E::VARIES.disjoint_union(I::VARIES).disjoint_union(O::VARIES);
     const DIMS: &'static [DimInfo] = &[E::INFO, I::INFO, O::INFO];
     const STACKS: usize = 1;
+    type Ungrouped = (E, I, O);
     type Usage = <<E::Usage as UsageSet>::Plus<I::Usage> as UsageSet>::Plus<O::Usage>;
     const SEAL: Seal = Seal::new();
 }

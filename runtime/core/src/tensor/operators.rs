@@ -6,7 +6,7 @@ use std::ops::{Add, AddAssign, Div, DivAssign, Mul, MulAssign, Sub, SubAssign};
 
 use crate::layout::{AxisGroup, Dims};
 
-use super::combine::{Accumulate, Combine, Moved, Product, Quotient, Scale, Sign};
+use super::combine::{Accumulate, Combine, Keeps, Moved, Product, Quotient, Scale, Sign};
 use super::{InFlight, Param, Partial, Tensor};
 
 /// Right operand of `+`, `-`, `*` and `/` after a tensor.
@@ -199,10 +199,10 @@ macro_rules! tensor_operators {
         where
             Tensor<S>: $rule<R::Value>,
         {
-            type Output = R::Result<S>;
+            type Output = R::Result<<Tensor<S> as $rule<R::Value>>::Out>;
 
             #[track_caller]
-            fn $method(self, right: R) -> R::Result<S> {
+            fn $method(self, right: R) -> Self::Output {
                 R::wrap_result($rule::$apply(&self, right.combined() $(, $op)?))
             }
         }
@@ -211,10 +211,10 @@ macro_rules! tensor_operators {
         where
             Tensor<S>: $rule<R::Value>,
         {
-            type Output = R::Result<S>;
+            type Output = R::Result<<Tensor<S> as $rule<R::Value>>::Out>;
 
             #[track_caller]
-            fn $method(self, right: R) -> R::Result<S> {
+            fn $method(self, right: R) -> Self::Output {
                 R::wrap_result($rule::$apply(self, right.combined() $(, $op)?))
             }
         }
@@ -222,10 +222,12 @@ macro_rules! tensor_operators {
         impl<S: Dims, R: Right> $assign<R> for Tensor<S>
         where
             Tensor<S>: $rule<R::Value>,
+            <Tensor<S> as $rule<R::Value>>::Out: Keeps<S>,
         {
             #[track_caller]
             fn $assign_method(&mut self, right: R) {
-                *self = $rule::$apply(&*self, right.combined() $(, $op)?);
+                let result = $rule::$apply(&*self, right.combined() $(, $op)?);
+                *self = Tensor::from_untyped(result.value().clone());
             }
         }
     )*};
