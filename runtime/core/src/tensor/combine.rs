@@ -15,7 +15,8 @@ use super::in_flight::Arrived;
 use super::typed::note_number;
 use super::{InFlight, Param, Partial, Tensor};
 
-/// Sum or difference of a tensor `Self` and a tensor that [fits it](SameShape), a parameter over its trailing dims, or a number.
+/// Sum or difference of a tensor `Self` and a tensor that [fits it](SameShape), a parameter over its trailing
+/// dims, or a number.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` and `{R}` cannot be added",
     label = "not a tensor, a parameter over the trailing dims of the tensor, or an `f32`"
@@ -28,7 +29,8 @@ pub trait Combine<R>: Sized {
     fn add_signed(&self, right: &R, op: Sign) -> Tensor<Self::Out>;
 }
 
-/// Elementwise product of a tensor `Self` and a tensor that [fits it](SameShape), a parameter over its trailing dims, or a number.
+/// Elementwise product of a tensor `Self` and a tensor that [fits it](SameShape), a parameter over its trailing
+/// dims, or a number.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be multiplied by `{R}`",
     label = "not a tensor, a parameter over the trailing dims of the tensor, or an `f32`"
@@ -41,7 +43,8 @@ pub trait Product<R>: Sized {
     fn multiply_by(&self, right: &R) -> Tensor<Self::Out>;
 }
 
-/// Elementwise quotient of a tensor `Self` and a tensor that [fits it](SameShape), a parameter over its trailing dims, or a number.
+/// Elementwise quotient of a tensor `Self` and a tensor that [fits it](SameShape), a parameter over its trailing
+/// dims, or a number.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be divided by `{R}`",
     label = "not a tensor, a parameter over the trailing dims of the tensor, or an `f32`"
@@ -349,6 +352,7 @@ never_combined! {
     message = "a parameter shaped `{P}` does not fit the trailing dims of `{Self}`",
     label = "the trailing dims differ, or are split differently",
     note = "a parameter repeats along the leading dims of a tensor, and has its last dim or its last two, split alike",
+    note = "over other dims, or in another order, it is a tensor: `x * &self.scale.tensor()`",
     note = "the bias of a column-parallel layer is split with it: put `#[sharded(tp = \"col\")]` on its field, too"
 )]
 pub trait Trailing<P>: Dims {}

@@ -5,7 +5,7 @@ use std::ops::{BitAnd, BitOr, Not};
 
 use crate::autograd::{Binary, Pointwise, Value};
 use crate::context::Rank;
-use crate::layout::{Dims, HasDim, SameShape, SumOver};
+use crate::layout::{Dims, HasDim, SameShape, SumOver, refuse_routed};
 use meshwright_backend::Comparison;
 use meshwright_mesh::__internal::shape_name;
 use meshwright_mesh::Extent;
@@ -138,7 +138,7 @@ pub trait MaskOf<S, P> {
     type Out: Dims;
     #[doc(hidden)]
     #[track_caller]
-    fn met(&self, tensor: &Tensor<S>) -> (Rank, Vec<Extent>, [Pointwise; 2])
+    fn replace_others(&self, tensor: &Tensor<S>, value: f32) -> Tensor<Self::Out>
     where
         S: Dims;
 }
@@ -154,13 +154,16 @@ where
 {
     type Out = Combined<S, T>;
 
-    fn met(&self, tensor: &Tensor<S>) -> (Rank, Vec<Extent>, [Pointwise; 2]) {
+    fn replace_others(&self, tensor: &Tensor<S>, value: f32) -> Tensor<Self::Out> {
         let sides = [
             Side::new(tensor.value(), S::DIMS, <S as SameShape<T>>::LEFT_PLACES),
             Side::new(&self.value, T::DIMS, <S as SameShape<T>>::RIGHT_PLACES),
         ];
         let varies = <Combined<S, T> as Dims>::VARIES;
-        meet(sides, [varies.difference(S::VARIES), varies.difference(T::VARIES)])
+        let (rank, extents, [tensor, mask]) =
+            meet(sides, [varies.difference(S::VARIES), varies.difference(T::VARIES)]);
+        let branches = [tensor, Pointwise::number(value)];
+        Tensor::from_untyped(select(&rank, extents, mask, branches))
     }
 }
 
@@ -168,11 +171,13 @@ where
 impl<S: Dims + HasDim<Q, P> + HasDim<K, R>, Q, K, P, R> MaskOf<S, (P, R)> for PositionMask<Q, K> {
     type Out = S;
 
-    fn met(&self, tensor: &Tensor<S>) -> (Rank, Vec<Extent>, [Pointwise; 2]) {
+    fn replace_others(&self, tensor: &Tensor<S>, value: f32) -> Tensor<S> {
+        const { refuse_routed::<S>() };
         let extents = tensor.local_extents();
         let dims = [<S as HasDim<Q, P>>::DIM, <S as HasDim<K, R>>::DIM];
         let mask = self.pointwise(extents, dims);
-        (tensor.rank().clone(), extents.to_vec(), [tensor.value().to_pointwise(), mask])
+        let branches = [tensor.value().to_pointwise(), Pointwise::number(value)];
+        Tensor::from_untyped(select(tensor.rank(), extents.to_vec(), mask, branches))
     }
 }
 
@@ -186,8 +191,7 @@ impl<S: Dims> Tensor<S> {
     #[track_caller]
     pub fn masked<M: MaskOf<S, P>, P>(&self, mask: &M, value: f32) -> Tensor<M::Out> {
         note_number::<S>(self.rank(), "replaced by", value);
-        let (rank, extents, [tensor, mask]) = mask.met(self);
-        Tensor::from_untyped(select(&rank, extents, mask, [tensor, Pointwise::number(value)]))
+        mask.replace_others(self, value)
     }
 }
 

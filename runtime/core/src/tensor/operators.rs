@@ -83,7 +83,7 @@ right_partials! { Partial<T, A>, &Partial<T, A> }
     label = "the tensor stands on the left, the parameter on the right",
     note = "write `x + &self.bias` and `x * &self.gain`; `bias - x` is `-(x - &bias)`, and `gain / x` is `x.recip() * \
             &gain`",
-    note = "two parameters are combined through a tensor: `x * &self.gain * &self.scale`"
+    note = "as a tensor the parameter stands on either side: `self.gain.tensor() / x`, `self.gain.tensor() * &self.scale`"
 )]
 pub trait AfterParam<P> {
     /// The result.
@@ -125,9 +125,8 @@ never_after_param! {
 #[diagnostic::on_unimplemented(
     message = "a parameter, here one shaped `{Self}`, is no operand of a number or an elementwise function",
     label = "only tensors have elementwise functions, and numbers on their left",
-    note = "the parameter is the right operand of a tensor, and the result a tensor: `x / &self.gain`, `(x * \
-            &self.gain).sqrt()`",
-    note = "a function of the parameter alone is repeated over a tensor, too: `x * (x * 0.0 + &self.gain).sqrt()`"
+    note = "as a tensor the parameter has them: `self.gain.tensor().sqrt()`, `1.0 + self.gain.tensor()`",
+    note = "beside a tensor the parameter is the right operand: `x / &self.gain`, `(x * &self.gain).sqrt()`"
 )]
 pub trait ParamAsTensor {
     /// The result.
@@ -187,6 +186,9 @@ never_of_param! {
     square();
     abs();
     softmax();
+    sin();
+    cos();
+    pow(f32);
     clamp(f32, f32);
 }
 

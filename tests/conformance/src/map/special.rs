@@ -120,7 +120,7 @@ pub fn larger_and_smaller(target: &Target) {
         let got = evaluate(target, &expr, &leaves, 6).numbers();
         assert_eq!(got[..4], result, "{:?}", expr.nodes);
         assert!(got[4..].iter().all(|x| x.is_nan()), "{:?}: {got:?}", expr.nodes);
-        let grads = backward(target, &expr, &leaves, &[true; 2], &target.put(&[4.0; 6]), None);
+        let grads = backward(target, &expr, &leaves, &[true; 2], &target.put(&[4.0f32; 6]), None);
         let grad = |leaf: usize| grads[leaf].as_ref().expect("a gradient").numbers();
         assert_eq!(grad(0)[..4], of_a, "{:?}", expr.nodes);
         assert_eq!(grad(1)[..4], of_a.map(|g| 4.0 - g), "{:?}", expr.nodes);

@@ -1,6 +1,7 @@
 //! Elementwise expressions: the source of a fused kernel is generated for each.
 
 mod columns;
+mod nodes;
 mod params;
 mod repeats;
 mod source;

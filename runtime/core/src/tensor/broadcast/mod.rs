@@ -1,13 +1,16 @@
 //! Operands of elementwise operations that are repeated along the dims of the other operand.
 
-use crate::autograd::{Binary, Pointwise, Value, tensor_parallel};
+use crate::autograd::{Binary, Pointwise, Value};
 use crate::context::{Rank, scope};
 use crate::layout::{Along, AxisSet, DimInfo, Dims};
 use meshwright_comm::Site;
 use meshwright_mesh::__internal::check_sizes;
 use meshwright_mesh::Extent;
 
-use super::{Param, Tensor};
+use super::{Param, Tensor, enter_regions};
+
+#[cfg(test)]
+mod tests;
 
 /// An operand of an elementwise operation.
 pub(super) struct Side<'a> {
@@ -40,7 +43,7 @@ pub(super) fn meet(sides: [Side<'_>; 2], axes: [AxisSet; 2]) -> (Rank, Vec<Exten
     let site = || Site::here(scope::current_or("broadcast"));
     let site = if axes == [AxisSet::NONE; 2] { None } else { Some(site()) };
     let entered = [0, 1].map(|side| match &site {
-        Some(site) => tensor_parallel::enter_regions(sides[side].value, axes[side], site),
+        Some(site) => enter_regions(sides[side].value, axes[side], site),
         None => sides[side].value.clone(),
     });
     let expression = |side: usize| match sides[side].places {
