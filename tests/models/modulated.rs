@@ -45,9 +45,10 @@ pub struct Modulated {
     floor: Param<(Hidden,)>,
 }
 
+#[forward]
 impl Modulated {
-    fn modulate(&self, x: &Stream, condition: &Condition) -> Stream {
-        let scale = self.scale_bias.forward(&self.scale.forward(condition));
+    fn forward(&self, (x, condition): &(Stream, Condition)) -> (Stream, Condition) {
+        let scale = self.scaled(condition);
         let modulated = self.norm.forward(x) * (scale + 1.0) + self.shift.forward(condition);
         let heads = self.up.forward(&modulated).tanh();
         let temperature = (self.temperature.tensor() * 0.25).exp();
@@ -56,7 +57,15 @@ impl Modulated {
         let of_heads = &self.head_scale.tensor() * 0.5 * mean_square(&heads);
         let y = self.down.forward(&(scaled + self.width_scale.tensor().sin() - of_heads));
         let gate = (x * &self.gate).mean(Hidden).sigmoid();
-        x + y.maximum(&(self.floor.tensor() * -0.3)).minimum(1.5) * gate
+        let y = x + y.maximum(&(self.floor.tensor() * -0.3)).minimum(1.5) * gate;
+        (y, condition.clone())
+    }
+}
+
+impl Modulated {
+    /// Returns the scale of a sample.
+    pub fn scaled(&self, condition: &Condition) -> Condition {
+        self.scale_bias.forward(&self.scale.forward(condition))
     }
 }
 
@@ -91,8 +100,10 @@ impl Weighed {
 pub struct Conditioned {
     #[sharded(tp = "vocab", scatter = Seq)]
     embed: Embedding<Vocab, Hidden>,
-    first: Modulated,
+    /// Modulated twice.
+    pub first: Modulated,
     weighed: Weighed,
+    #[recompute]
     second: Modulated,
     #[sharded(tp = "vocab")]
     head: LmHead<Hidden, Vocab>,
@@ -106,9 +117,9 @@ impl Conditioned {
     pub fn loss(&self, tokens: &Tokens<(Batch, Seq)>, targets: &Targets<(Batch, Seq)>) -> Loss<(Batch, Seq)> {
         let x = self.embed.forward(tokens);
         let pooled = x.gather(Seq).mean(Seq).all_reduce().silu();
-        let x = self.first.modulate(&x, &pooled);
+        let (x, pooled) = self.first.forward(&(x, pooled));
         let x = self.weighed.weigh(&x);
-        let x = self.second.modulate(&x, &pooled);
+        let (x, _) = self.second.forward(&(x, pooled));
         let logits = self.head.logits(&x);
         let scale = self.logit_scale.tensor().pow(1.5);
         self.loss.forward(&(logits * scale), targets)

@@ -47,7 +47,6 @@ pub trait DimOf<S> {
     const SEAL: Seal;
 }
 
-#[diagnostic::do_not_recommend]
 impl<S, D: DimOf<S>> Holds<D, Absent> for S {
     const DIM: usize = usize::MAX;
     const SEAL: Seal = Seal::new();
@@ -84,7 +83,6 @@ pub trait Broadcast<S>: Dims {
     const SEAL: Seal;
 }
 
-#[diagnostic::do_not_recommend]
 impl<S: Dims, T: Places<S> + Along<S, T::Found>> Broadcast<S> for T {
     const PLACES: &'static [usize] = <T as Along<S, T::Found>>::PLACES;
     const SEAL: Seal = Seal::new();
@@ -92,8 +90,7 @@ impl<S: Dims, T: Places<S> + Along<S, T::Found>> Broadcast<S> for T {
 
 macro_rules! alongs {
     ($(($($dim:ident $place:ident),*))*) => {$(
-        #[diagnostic::do_not_recommend]
-        impl<S: Dims $(+ Holds<$dim, $place>)*, $($dim: Dim, $place),*> Along<S, ($($place,)*)> for ($($dim,)*) {
+                impl<S: Dims $(+ Holds<$dim, $place>)*, $($dim: Dim, $place),*> Along<S, ($($place,)*)> for ($($dim,)*) {
             const PLACES: &'static [usize] = {
                 distinct_names::<S>();
                 &[$(<S as Holds<$dim, $place>>::DIM),*]
@@ -101,8 +98,7 @@ macro_rules! alongs {
             const SEAL: Seal = Seal::new();
         }
 
-        #[diagnostic::do_not_recommend]
-        impl<S: Dims $(+ Find<$dim>)*, $($dim: Named),*> Places<S> for ($($dim,)*) {
+                impl<S: Dims $(+ Find<$dim>)*, $($dim: Named),*> Places<S> for ($($dim,)*) {
             type Found = ($(<S as Find<$dim>>::Place,)*);
         }
     )*};

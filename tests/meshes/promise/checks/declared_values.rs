@@ -171,7 +171,7 @@ fn rank_dependent_numbers_are_refused() {
             let factor = 1.0 + rank.index() as f32;
             spot.next(line!());
             let mean = mean / factor;
-            Tensor::from_fn(x.rank(), &x.sizes(), |_| 1.0) * x + x * mean.to_local_vec()[0]
+            x.like(|_| 1.0) * x + x * mean.to_local_vec()[0]
         })
     });
     // Values that are distributed over the ranks may be different.
