@@ -9,6 +9,7 @@ pub mod gated;
 pub mod gpt;
 pub mod kinds;
 pub mod mixer;
+pub mod modulated;
 pub mod moe;
 pub mod operations;
 pub mod reductions;

@@ -69,6 +69,17 @@ impl<D: Whole> Dim for D {
     const NAME: &'static str = <D as Whole>::DECLARED_NAME;
     const VARIES: AxisSet = D::Home::VARIES;
 }
+pub trait Named: Dim {
+    type Name;
+}
+pub mod name {
+    macro_rules! digits {
+        ($($digit:ident)*) => {$(
+            pub struct $digit;
+        )*};
+    }
+    digits! { H0 H1 H2 H3 H4 H5 H6 H7 H8 H9 HA HB HC HD HE HF }
+}
 pub trait Local: Whole<Home = Here> {}
 pub trait BatchDim: Whole<Home = Data> {}
 pub struct Split<D, A>(PhantomData<(D, A)>);

@@ -9,6 +9,7 @@ mod device;
 mod dry_run;
 mod dtype;
 mod expr;
+mod leaf_strides;
 #[doc(hidden)]
 pub mod math;
 mod observed;
@@ -30,7 +31,8 @@ pub use device::{
 };
 pub use dry_run::DryRunBackend;
 pub use dtype::{DType, Element};
-pub use expr::{DropoutMask, Expr, Node};
+pub use expr::{Comparison, DropoutMask, Expr, Node};
+pub use leaf_strides::{LeafPositions, LeafStrides};
 pub use observed::{Kernel, KernelObserver, KernelOp};
 pub use ops::{
     AdamGroup, AdamStep, AttentionOps, AttentionShape, Backend, Band, BatchLoop, BatchedGemm,

@@ -1,6 +1,9 @@
 //! Items that macro expansions refer to. Not part of the API.
 
-pub use crate::layout::{BatchDim, Cp, Data, Dp, Ep, Fsdp, Here, Local, Pp, Split, Tp, Whole};
+pub use crate::layout::name;
+pub use crate::layout::{
+    BatchDim, Cp, Data, Dp, Ep, Fsdp, Here, Local, Named, Pp, Split, Tp, Whole,
+};
 pub use crate::nn::{
     AllReduce, Build, Builder, ByExpert, Col, FieldDescription, ForwardInput, GatheredKeys,
     Grouped, Grouping, Hybrid, Layer, Model, ModelDescription, Module, NotRecomputed,

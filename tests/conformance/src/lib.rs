@@ -53,7 +53,8 @@ macro_rules! families {
             batched_matmul { formula counted_operations }
             map {
                 formula unused_leaves leaf_and_row nan special_values large_numbers clamped_gradients
-                quotients rate blocks large_indices
+                larger_and_smaller powers comparisons selections quotients repeated positions rate blocks
+                large_indices
             }
             norm { formula exact_accumulation unneeded_gradients residual parts_of_rows }
             softmax { formula special_values }

@@ -17,6 +17,7 @@ mod initial;
 mod kinds;
 mod llama;
 mod mixer;
+mod modulated;
 mod moe;
 mod pipeline;
 mod pipeline_dropout;

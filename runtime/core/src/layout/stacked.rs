@@ -21,6 +21,7 @@ impl<E: Dim, I: Dim, O: Dim> Dims for Stacked<E, I, O> {
     const VARIES: AxisSet = E::VARIES.disjoint_union(I::VARIES).disjoint_union(O::VARIES);
     const DIMS: &'static [DimInfo] = &[E::INFO, I::INFO, O::INFO];
     const STACKS: usize = 1;
+    type Ungrouped = (E, I, O);
     type Usage = <<E::Usage as UsageSet>::Plus<I::Usage> as UsageSet>::Plus<O::Usage>;
     const SEAL: Seal = Seal::new();
 }
@@ -29,6 +30,7 @@ impl<E: Dim, I: Dim, F: Dim, G: Dim> Dims for Stacked<E, I, (F, G)> {
     const VARIES: AxisSet = <Stacked<E, I, F> as Dims>::VARIES.disjoint_union(G::VARIES);
     const DIMS: &'static [DimInfo] = &[E::INFO, I::INFO, F::INFO, G::INFO];
     const STACKS: usize = 1;
+    type Ungrouped = (E, I, F, G);
     type Usage = <<Stacked<E, I, F> as Dims>::Usage as UsageSet>::Plus<G::Usage>;
     const SEAL: Seal = Seal::new();
 }
@@ -38,6 +40,7 @@ impl<E: Dim, O: Dim> Dims for Stacked<E, (), O> {
     const DIMS: &'static [DimInfo] = &[E::INFO, O::INFO];
     const STACKS: usize = 1;
     const READS: usize = 0;
+    type Ungrouped = (E, O);
     type Usage = <E::Usage as UsageSet>::Plus<O::Usage>;
     const SEAL: Seal = Seal::new();
 }
@@ -47,6 +50,7 @@ impl<E: Dim, F: Dim, G: Dim> Dims for Stacked<E, (), (F, G)> {
     const DIMS: &'static [DimInfo] = &[E::INFO, F::INFO, G::INFO];
     const STACKS: usize = 1;
     const READS: usize = 0;
+    type Ungrouped = (E, F, G);
     type Usage = <<Stacked<E, (), F> as Dims>::Usage as UsageSet>::Plus<G::Usage>;
     const SEAL: Seal = Seal::new();
 }

@@ -5,7 +5,8 @@ use std::ops::Range;
 use std::rc::Rc;
 use std::slice;
 
-use crate::layout::{Here, Local, Whole};
+use crate::layout::name::{H7, H9, HB, HC, HE, HF};
+use crate::layout::{Here, Local, Named, Whole};
 use crate::tensor::{Rank, RunningStage, SegmentData, at_stage_boundary, recompute};
 
 use super::recompute::Segment;
@@ -23,6 +24,11 @@ impl Whole for Layers {
 
 #[diagnostic::do_not_recommend]
 impl Local for Layers {}
+
+#[diagnostic::do_not_recommend]
+impl Named for Layers {
+    type Name = (HB, (HC, (H7, (HF, (HE, (H9, (H7, (HF, ()))))))));
+}
 
 /// A sequence of `N` layers `M`, each applied to the output of the one before. Each layer is its own FSDP unit.
 ///

@@ -3,8 +3,10 @@
 mod along_dim;
 mod auxiliary_loss;
 mod block_by_index;
+mod broadcast;
 pub(crate) mod captured_input;
 mod combine;
+mod compare;
 mod contract;
 mod counting;
 pub(crate) mod cuda_graphs;
@@ -22,11 +24,13 @@ mod key_ranges;
 mod loss;
 mod loss_refusals;
 mod loss_totals;
+mod mask;
 mod metric;
 mod never_applies;
 mod objective;
 mod operators;
 mod partial;
+mod position_mask;
 mod random;
 mod reduce;
 mod row_losses;
@@ -45,8 +49,10 @@ mod weights;
 
 pub use along_dim::Across;
 pub use combine::{
-    Accumulate, Combine, Moved, Product, Quotient, Scale, TakenByValue, TakesValues, Trailing,
+    Accumulate, Combine, Keeps, Moved, Product, Quotient, Scale, TakenByValue, TakesValues,
+    Trailing,
 };
+pub use compare::{Compared, Relation};
 pub use contract::{Contract, ContractionWeight, FromValue};
 pub use counting::{CountsEach, CountsStep, OfBatch, OfStep, Pooled};
 pub use documents::Documents;
@@ -57,10 +63,12 @@ pub use in_flight::{Arrived, Awaited, InFlight, UsedBeforeWait};
 pub use indexed::Index;
 pub use loss::{AddsToLoss, Loss};
 pub use loss_refusals::{CombinesGradients, HasSign, Negated, ScalesLoss, ScalesObjective};
+pub use mask::{ByShape, Mask, MaskOf};
 pub use metric::{CombinesMetrics, HasShape, HasValue, MadeOfTensor, Mean, Metric};
 pub use objective::{AddsToObjective, Objective, OnlyUnits, WeightedSum};
 pub use operators::{AfterParam, ParamAsTensor, Right};
 pub use partial::{NotAValue, Partial, StillPartial};
+pub use position_mask::PositionMask;
 pub use reduce::SumState;
 pub use scalar::OtherNumber;
 pub use shapes::CutNames;

@@ -15,6 +15,16 @@ pub(super) enum ExprLeaf {
     Param(DeferredParam, AxisSet),
 }
 
+impl ExprLeaf {
+    /// Returns the number of elements on this rank.
+    pub(super) fn len(&self) -> usize {
+        match self {
+            ExprLeaf::Value(value) => value.len(),
+            ExprLeaf::Param(deferred, _) => deferred.param.local_len(),
+        }
+    }
+}
+
 /// Numbers of a leaf during the computation of an expression.
 pub(super) enum LeafData<'a> {
     Value(Computed),
