@@ -2,6 +2,7 @@
 //!
 //! A program of its own, because the compiler checks one program on one core.
 
+mod cookbook;
 mod documents;
 mod dry_run;
 mod experts;
