@@ -36,6 +36,13 @@ const RECOMPUTED: [(&str, &str); 2] = [
     ("    mix: Mix", "    #[recompute]\n    mix: Mix"),
 ];
 
+/// Replacements that distribute the sequence over cp.
+const DISTRIBUTED: [(&str, &str); 1] = [("    Seq,\n", "    Seq @ cp,\n")];
+
+/// The same with recomputed layers.
+const DISTRIBUTED_RECOMPUTED: [(&str, &str); 2] =
+    [DISTRIBUTED[0], ("    blocks: Stack<", "    #[recompute]\n    blocks: Stack<")];
+
 /// Replacements that train everything.
 const THAWED: [(&str, &str); 1] = [("    #[frozen]\n", "")];
 
@@ -51,6 +58,9 @@ fn main() {
         ("../runtime/models/src/llama/model.rs", "saving_llama.rs", &SAVING),
         ("../runtime/models/src/llama/model.rs", "nested_llama.rs", &NESTED),
         ("models/mixer.rs", "recomputed_mixer.rs", &RECOMPUTED),
+        ("models/convolutional.rs", "plain_convolutional.rs", &WHOLE_STREAM),
+        ("models/convolutional.rs", "distributed_convolutional.rs", &DISTRIBUTED),
+        ("models/convolutional.rs", "recomputed_convolutional.rs", &DISTRIBUTED_RECOMPUTED),
         ("models/frozen.rs", "thawed.rs", &THAWED),
     ] {
         derive(Path::new(source), &out.join(target), changes, &mut used);

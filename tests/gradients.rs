@@ -107,8 +107,9 @@ const OPERATIONS: &[Operation] = &[
     ("mean", |_, x, y| probe(&(x * y).mean(Hidden))),
     ("sum and mean over two dims", |_, x, y| {
         let z = x * y;
-        probe(&(z.sum((Hidden, Seq)) * z.mean((Batch, Hidden)).all_reduce().sum(Seq)))
+        probe(&(z.sum((Hidden, Seq)) * z.mean((Seq, Hidden))))
     }),
+    ("mean over two dims apart", |_, x, y| probe(&(x * y).mean((Batch, Hidden)).all_reduce())),
     ("max and min", |_, x, y| probe(&((x * y).max(Hidden) * (x * y).min(Hidden) + x.max(Hidden)))),
     ("max over another dim", |_, x, y| probe(&((x * y).max(Seq) * x.min(Seq)))),
     ("var", |_, x, y| probe(&((x * y).var(Hidden)))),
@@ -134,6 +135,9 @@ const OPERATIONS: &[Operation] = &[
     ("gather and slice", |ops, x, _| {
         probe(&x.slice(Seq, Tp).silu().gather(Seq).contract(&ops.matrix))
     }),
+    ("shifts", |_, x, y| probe(&(x.shift(Seq, 2) * y + x.shift(Hidden, -1) + y.shift(Seq, -9)))),
+    ("causal convolution", |ops, x, y| probe(&(ops.causal_conv.forward(&(x * y)) * x))),
+    ("convolution", |ops, x, y| probe(&ops.conv1d.forward(&(x * y)))),
     ("rope", |ops, x, _| probe(&ops.rope.forward(&ops.q.forward(x)))),
     ("rope without heads", |ops, x, _| probe(&ops.rope.forward(&ops.q.forward(x).sum(Heads)))),
     ("attention", |ops, x, y| {

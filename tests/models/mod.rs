@@ -3,6 +3,7 @@
 pub mod attention;
 pub mod context;
 pub mod context_encoder;
+pub mod convolutional;
 pub mod frozen;
 pub mod gated;
 pub mod gpt;
@@ -12,6 +13,7 @@ pub mod moe;
 pub mod operations;
 pub mod reductions;
 pub mod repeated;
+pub mod shapes;
 pub mod staged;
 pub mod tailored;
 pub mod token_mlp;
@@ -63,6 +65,21 @@ pub mod plain_gpt {
 /// [`mixer`] with a whole residual stream.
 pub mod plain_mixer {
     include!(concat!(env!("OUT_DIR"), "/plain_mixer.rs"));
+}
+
+/// [`convolutional`] with a whole residual stream.
+pub mod plain_convolutional {
+    include!(concat!(env!("OUT_DIR"), "/plain_convolutional.rs"));
+}
+
+/// [`convolutional`] with a sequence that is distributed over cp.
+pub mod distributed_convolutional {
+    include!(concat!(env!("OUT_DIR"), "/distributed_convolutional.rs"));
+}
+
+/// [`distributed_convolutional`] with recomputed layers.
+pub mod recomputed_convolutional {
+    include!(concat!(env!("OUT_DIR"), "/recomputed_convolutional.rs"));
 }
 
 /// The Llama with segments of two layers, and some results saved.

@@ -81,6 +81,10 @@ pub struct Operations {
     pub relative: RelativeBias<Buckets, Heads>,
     /// Optional operands of attention.
     pub sinks: AttentionSinks<Heads>,
+    /// Depthwise convolution.
+    pub causal_conv: CausalConv<Hidden, 3>,
+    /// Convolution along the whole sequence.
+    pub conv1d: Conv1d<Hidden, Ffn, 3, 2, 1>,
     /// Out of heads.
     pub o: Linear<(Heads, HeadDim), Hidden>,
 }

@@ -33,13 +33,13 @@ pub use dtype::{DType, Element};
 pub use expr::{DropoutMask, Expr, Node};
 pub use observed::{Kernel, KernelObserver, KernelOp};
 pub use ops::{
-    AdamGroup, AdamStep, AttentionOps, AttentionShape, Backend, Band, BlockCopy, BlockIndex,
-    CausalConvShape, ConvolutionOps, CopyOps, CudaKernel, DimFunction, DimPositions, DimReduction,
-    DistanceBias, ElementwiseOps, EmbeddingOps, Gemm, GemmEpilogue, KernelArg, KeyRanges,
-    LaunchGrid, LeafGrad, LossOps, MAX_TOP_K, MatmulOps, MiddleDim, MiddleDimOps, NormOps,
-    OptimizerOps, PositionRange, RandomOps, ReductionOps, ResidualSum, RopeLayout, RopeOps,
-    RopeShape, RouterOptions, RouterScore, RoutingOps, RoutingShape, SequenceLayout, SgdStep,
-    SoftmaxOps, UnfoldShape,
+    AdamGroup, AdamStep, AttentionOps, AttentionShape, Backend, Band, BatchLoop, BatchedGemm,
+    BlockCopy, BlockIndex, CausalConvShape, ConvolutionOps, CopyDim, CopyOps, CudaKernel,
+    DimFunction, DimPositions, DimReduction, DistanceBias, ElementwiseOps, EmbeddingOps, Gemm,
+    GemmEpilogue, IndexOps, IndexedDim, KernelArg, KeyRanges, LaunchGrid, LeafGrad, LossOps,
+    MAX_TOP_K, MatmulOps, MiddleDim, MiddleDimOps, NormOps, OptimizerOps, PositionRange, RandomOps,
+    ReductionOps, ResidualSum, RopeLayout, RopeOps, RopeShape, RouterOptions, RouterScore,
+    RoutingOps, RoutingShape, SequenceLayout, SgdStep, SoftmaxOps, StridedCopy, UnfoldShape,
 };
 pub use out_of_memory::OutOfMemory;
 pub use reduce_op::ReduceOp;

@@ -12,6 +12,7 @@ mod dots;
 mod embedding;
 mod float;
 mod gemm;
+mod index;
 mod loss;
 mod map;
 mod math;
@@ -27,6 +28,7 @@ mod routing;
 mod scratch;
 mod simd;
 mod softmax;
+mod strided_copy;
 mod update;
 mod workers;
 

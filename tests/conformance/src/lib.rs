@@ -17,9 +17,11 @@ mod target;
 mod values;
 
 mod attention;
+mod batched_matmul;
 mod convolution;
 mod copy;
 mod embedding;
+mod index;
 mod loss;
 mod map;
 mod matmul;
@@ -31,6 +33,7 @@ mod reduce;
 mod rope;
 mod routing;
 mod softmax;
+mod strided_copy;
 
 pub use attention::{Case as AttentionCase, Results as AttentionResults, shape as attention_shape};
 pub use compare::{assert_close, assert_near, assert_same};
@@ -47,6 +50,7 @@ macro_rules! families {
         $crate::$then! {
             $($run)?;
             matmul { formula sums special_values counted_operations }
+            batched_matmul { formula counted_operations }
             map {
                 formula unused_leaves leaf_and_row nan special_values large_numbers clamped_gradients
                 quotients rate blocks large_indices
@@ -65,7 +69,9 @@ macro_rules! families {
             }
             convolution { causal unfolded }
             copy { updates alignments casts fill_and_scale runs }
+            strided_copy { orders repeated }
             embedding { gather gradient frequent }
+            index { by_index largest running_sums }
             optim { adamw adamw_groups sgd updates }
             random { distribution uniform_distribution keys blocks large_indices }
             routing {

@@ -1,7 +1,7 @@
 //! Initial values by field.
 
 use meshwright::models::gpt2::{Gpt2, Gpt2Config};
-use meshwright::nn::{Sizes, build};
+use meshwright::nn::{LoraOptions, Sizes, build};
 use meshwright::prelude::*;
 use meshwright::tensor::ParamRef;
 use meshwright_tests::data::TokenData;
@@ -153,6 +153,27 @@ fn padding_rows_begin_as_zeros() {
     );
     let untied = values::<Padded>("1", &sizes.with_flag("tie", false)).unwrap();
     assert!(of(&untied, "head.weight").iter().all(|value| *value == 1.0));
+}
+
+/// Neither attributes nor names of a layer set the initial values of its adapter.
+#[test]
+fn adapters_begin_as_nothing() {
+    let lora =
+        LoraOptions { rank: 2, alpha: 4.0, targets: vec!["down".to_owned()], train: Vec::new() };
+    let mut sizes = small_gpt2::<Kinds>(&DATA, 2).with_init("blocks.down", Init::Ones);
+    sizes.lora = Some(lora);
+    let found = values::<Kinds>("1", &sizes).unwrap();
+    let all = |path: &str, number: f32| of(&found, path).iter().all(|value| *value == number);
+    for layer in 0..2 {
+        assert!(all(&format!("blocks.{layer}.down.weight"), 1.0));
+        assert!(all(&format!("blocks.{layer}.down.lora_b.weight"), 0.0));
+        assert_close(
+            std(of(&found, &format!("blocks.{layer}.down.lora_a.weight"))),
+            1.0 / 144f32.sqrt(),
+        );
+    }
+    let named = values::<Kinds>("1", &sizes.with_init("lora_b", Init::Constant(2.0))).unwrap();
+    assert!(of(&named, "blocks.0.down.lora_b.weight").iter().all(|value| *value == 2.0));
 }
 
 /// GPT-2 scales the weights that write to the residual stream (section 2.3 of the paper, and `_init_weights` in

@@ -77,7 +77,7 @@ struct Columns {
 fn the_first_of_equal_elements_has_the_gradient() {
     for mesh in ["1", "tp=2", "tp=4"] {
         let gradients = on_mesh(mesh, 1, |rank| {
-            let mut sizes = Sizes::new().with(Inner, 1).with(Outer, 6);
+            let mut sizes = Sizes::new().with(Inner, 1).with(Outer, 8);
             sizes.init_std = 0.0;
             let built = build::<Columns>(rank, &sizes).unwrap_or_else(|error| panic!("{error}"));
             let x: Tensor<(Rows, Inner)> = Tensor::from_fn(rank, &[2, 1], |_| 1.0);
@@ -86,7 +86,7 @@ fn the_first_of_equal_elements_has_the_gradient() {
             let gradients = Loss::mean_of(&terms).backward().reduce();
             gradients.gather(&built.params()[0])
         });
-        assert_eq!(gradients[0], [4.0, 0.0, 0.0, 0.0, 0.0, 0.0], "{mesh}");
+        assert_eq!(gradients[0], [4.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0], "{mesh}");
     }
 }
 
@@ -95,7 +95,7 @@ fn the_first_of_equal_elements_has_the_gradient() {
 fn the_first_of_equal_positions_has_the_gradient() {
     for mesh in ["1", "cp=2"] {
         let gradients = on_mesh(mesh, 1, |rank| {
-            let sizes = Sizes::new().with(Inner, 1).with(Outer, 6);
+            let sizes = Sizes::new().with(Inner, 1).with(Outer, 8);
             let built = build::<Columns>(rank, &sizes).unwrap_or_else(|error| panic!("{error}"));
             // Positions 4 and 7 have the largest element, and chunks of two positions are distributed as 0 3 | 1 2.
             let largest = |at: usize| if at == 4 || at == 7 { 2.0 } else { 1.0 };
@@ -110,6 +110,6 @@ fn the_first_of_equal_positions_has_the_gradient() {
             let gradients = Loss::mean_of(&terms).backward().reduce();
             gradients.gather(&built.params()[0])
         });
-        assert!(gradients[0].iter().all(|slope| (slope - 4.0 / 6.0).abs() < 1e-6), "{mesh}");
+        assert!(gradients[0].iter().all(|slope| (slope - 4.0 / 8.0).abs() < 1e-6), "{mesh}");
     }
 }

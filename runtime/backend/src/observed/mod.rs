@@ -7,6 +7,7 @@ mod convolution;
 mod device;
 mod elements;
 mod experts;
+mod index;
 mod kernel;
 mod loss;
 mod matmul;

@@ -5,18 +5,18 @@ use crate::{DType, DryRunBackend, View, ViewMut};
 
 /// Kernels for convolutions.
 pub trait ConvolutionOps {
-    /// Computes a depthwise causal convolution: `y[b, t, c]` is the sum over `d` of `x[b, t - d, c] * weight[c, taps - 1 -
-    /// d]`, or its adjoint, the sum of `x[b, t + d, c] * weight[c, taps - 1 - d]`.
+    /// Computes a depthwise causal convolution: `y[b, t, c]` is the sum over `d` of `x[b, t - d, c] * weight[c, taps -
+    /// 1 - d]`, or its adjoint, the sum of `x[b, t + d, c] * weight[c, taps - 1 - d]`.
     fn causal_conv(&self, shape: &CausalConvShape, args: CausalConvArgs);
-    /// Computes the gradient of the weight: `dweight[c, taps - 1 - d]` is the sum over samples and positions of `x[b, t, c]
-    /// * dy[b, t + d, c]`.
+    /// Computes the gradient of the weight: `dweight[c, taps - 1 - d]` is the sum over samples and positions of `x[b,
+    /// t, c] * dy[b, t + d, c]`.
     fn causal_conv_weight_grad(&self, shape: &CausalConvShape, args: CausalConvWeightGradArgs);
 
-    /// Copies the elements that each output of a convolution reads: `out[b, t, c, k]` is `x[b, t * stride + k - padding, c]`,
-    /// or zero beyond the ends of the sequence. Both operands have the same dtype.
+    /// Copies the elements that each output of a convolution reads: `out[b, t, c, k]` is `x[b, t * stride + k -
+    /// padding, c]`, or zero beyond the ends of the sequence. Both operands have the same dtype.
     fn unfold(&self, shape: &UnfoldShape, x: View, out: ViewMut);
-    /// Computes the backward of [`unfold`](Self::unfold): each element of `dx` is the sum of the elements of `dout` that it
-    /// was copied to, in ascending order of `k`.
+    /// Computes the backward of [`unfold`](Self::unfold): each element of `dx` is the sum of the elements of `dout`
+    /// that it was copied to, in ascending order of `k`.
     fn fold(&self, shape: &UnfoldShape, dout: View, dx: ViewMut);
 }
 
@@ -106,8 +106,8 @@ pub struct Neighbors<'a> {
     /// `[batch, nonempty ranges, taps - 1, channels]`: the elements on the side of each range that the operation reads
     /// from, in ascending order of positions; zeros if `None`.
     pub halo: Option<View<'a>>,
-    /// For each row the end of the positions that belong together, u32: on the side before the row the first one that it may
-    /// read, on the side behind it the first one that it may not read. All may be read if `None`.
+    /// For each row the end of the positions that belong together, u32: on the side before the row the first one that
+    /// it may read, on the side behind it the first one that it may not read. All may be read if `None`.
     pub limits: Option<View<'a>>,
 }
 

@@ -31,7 +31,7 @@ pub(crate) use function::{
     OperationParam, apply,
 };
 pub use function::{Arity, Count, SavedResults};
-pub(crate) use halo::{Halo, HaloTransfer};
+pub(crate) use halo::Halo;
 pub(crate) use meshwright_mesh::__internal::HaloSide;
 pub(crate) use microbatch_pass::PartIdentities;
 pub use microbatch_pass::{MicrobatchPass, PartGradients};

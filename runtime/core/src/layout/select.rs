@@ -10,8 +10,8 @@ use super::{
 #[derive(Debug)]
 pub struct At<const POSITION: usize>;
 
-/// A shape with dim `D`, whole or split, which can be summed over it; or with both dims of a pair `D`, of which at most
-/// one is split or distributed.
+/// A shape with dim `D`, whole or split, which can be summed over it; or with all dims of a pair or triple `D`, of which
+/// at most one is split or distributed.
 #[diagnostic::on_unimplemented(
     message = "a tensor shaped `{Self}` cannot be summed over `{D}`",
     label = "`{D}` is not one of its dims, or is both declared over an axis and split over another one",
@@ -67,29 +67,70 @@ macro_rules! one_of {
 
 one_of! { Data Pp Dp Fsdp Ep Cp Tp }
 
+/// [`SumOver`] of one dim. Sums over several are made of it and not of `SumOver`, which would be searched for without end
+/// while the dims are unknown.
+#[doc(hidden)]
+pub trait SumOverOne<D, P> {
+    type Left: Dims;
+    type PartialOver: AxisGroup;
+    const DIM: usize;
+    const SEAL: Seal;
+}
+
+type LeftBy<S, D, P> = <S as SumOverOne<D, P>>::Left;
+type AxesBy<S, D, P> = <S as SumOverOne<D, P>>::PartialOver;
+type AxesOfBoth<A, B> = <A as OneOf<B>>::Axes;
+
 #[diagnostic::do_not_recommend]
 impl<S, D, E, P, Q> SumOver<(D, E), (P, Q)> for S
 where
-    S: SumOver<D, P>,
-    S::Left: SumOver<E, Q>,
-    S::PartialOver: OneOf<<S::Left as SumOver<E, Q>>::PartialOver>,
+    S: SumOverOne<D, P, Left: SumOverOne<E, Q>>,
+    AxesBy<S, D, P>: OneOf<AxesBy<LeftBy<S, D, P>, E, Q>>,
 {
-    type Left = <S::Left as SumOver<E, Q>>::Left;
-    type PartialOver = <S::PartialOver as OneOf<<S::Left as SumOver<E, Q>>::PartialOver>>::Axes;
-    const DIM: usize = <S as SumOver<D, P>>::DIM;
+    type Left = LeftBy<LeftBy<S, D, P>, E, Q>;
+    type PartialOver = AxesOfBoth<AxesBy<S, D, P>, AxesBy<LeftBy<S, D, P>, E, Q>>;
+    const DIM: usize = <S as SumOverOne<D, P>>::DIM;
     const SEAL: Seal = Seal::new();
 
-    fn positions(internal: Internal) -> Vec<usize> {
-        // Positions of the second dims count without the first.
-        let mut positions = <S as SumOver<D, P>>::positions(internal);
-        positions.sort_unstable();
-        for left in <S::Left as SumOver<E, Q>>::positions(internal) {
-            let at = positions.iter().fold(left, |at, before| at + usize::from(*before <= at));
-            positions.push(at);
-            positions.sort_unstable();
-        }
-        positions
+    fn positions(_: Internal) -> Vec<usize> {
+        in_whole_shape(&[<S as SumOverOne<D, P>>::DIM, <LeftBy<S, D, P> as SumOverOne<E, Q>>::DIM])
     }
+}
+
+#[diagnostic::do_not_recommend]
+impl<S, D, E, F, P, Q, R> SumOver<(D, E, F), (P, Q, R)> for S
+where
+    S: SumOverOne<D, P, Left: SumOverOne<E, Q, Left: SumOverOne<F, R>>>,
+    AxesBy<S, D, P>: OneOf<AxesBy<LeftBy<S, D, P>, E, Q>>,
+    AxesOfBoth<AxesBy<S, D, P>, AxesBy<LeftBy<S, D, P>, E, Q>>:
+        OneOf<AxesBy<LeftBy<LeftBy<S, D, P>, E, Q>, F, R>>,
+{
+    type Left = LeftBy<LeftBy<LeftBy<S, D, P>, E, Q>, F, R>;
+    type PartialOver = AxesOfBoth<
+        AxesOfBoth<AxesBy<S, D, P>, AxesBy<LeftBy<S, D, P>, E, Q>>,
+        AxesBy<LeftBy<LeftBy<S, D, P>, E, Q>, F, R>,
+    >;
+    const DIM: usize = <S as SumOverOne<D, P>>::DIM;
+    const SEAL: Seal = Seal::new();
+
+    fn positions(_: Internal) -> Vec<usize> {
+        in_whole_shape(&[
+            <S as SumOverOne<D, P>>::DIM,
+            <LeftBy<S, D, P> as SumOverOne<E, Q>>::DIM,
+            <LeftBy<LeftBy<S, D, P>, E, Q> as SumOverOne<F, R>>::DIM,
+        ])
+    }
+}
+
+/// Returns the positions of dims in ascending order, from positions that each count without the dims before.
+fn in_whole_shape(positions: &[usize]) -> Vec<usize> {
+    let mut whole: Vec<usize> = Vec::new();
+    for left in positions {
+        let at = whole.iter().fold(*left, |at, before| at + usize::from(*before <= at));
+        whole.push(at);
+        whole.sort_unstable();
+    }
+    whole
 }
 
 /// A dim that is split in shape `S`, and can be gathered.
@@ -155,7 +196,29 @@ macro_rules! select {
             const SEAL: Seal = Seal::new();
         }
         #[diagnostic::do_not_recommend]
-        impl<$($before: Dim,)* D: Whole<Home = super::Here>, X: Axis, $($after: Dim,)*> SumOver<D, At<$position>>
+        impl<$($before: Dim,)* D: Whole, $($after: Dim,)*> SumOverOne<D, At<$position>>
+            for ($($before,)* D, $($after,)*)
+        where
+            ($($before,)* $($after,)*): Dims,
+        {
+            type Left = ($($before,)* $($after,)*);
+            type PartialOver = D::Home;
+            const DIM: usize = $position;
+            const SEAL: Seal = Seal::new();
+        }
+        #[diagnostic::do_not_recommend]
+        impl<$($before: Dim,)* D: Whole<Home = Here>, X: Axis, $($after: Dim,)*> SumOver<D, At<$position>>
+            for ($($before,)* Split<D, X>, $($after,)*)
+        where
+            ($($before,)* $($after,)*): Dims,
+        {
+            type Left = ($($before,)* $($after,)*);
+            type PartialOver = X;
+            const DIM: usize = $position;
+            const SEAL: Seal = Seal::new();
+        }
+        #[diagnostic::do_not_recommend]
+        impl<$($before: Dim,)* D: Whole<Home = Here>, X: Axis, $($after: Dim,)*> SumOverOne<D, At<$position>>
             for ($($before,)* Split<D, X>, $($after,)*)
         where
             ($($before,)* $($after,)*): Dims,

@@ -70,8 +70,8 @@ impl Adapter {
             ));
         }
         let bound = 1.0 / (inputs as f32).sqrt();
-        let a: Param<A> = builder.adapter_matrix("lora_a").param("weight", Init::Uniform(bound));
-        let b: Param<B> = builder.adapter_matrix("lora_b").param("weight", Init::Zeros);
+        let a: Param<A> = builder.adapter_field("lora_a").param("weight", Init::Uniform(bound));
+        let b: Param<B> = builder.adapter_field("lora_b").param("weight", Init::Zeros);
         let scale = alpha / *rank as f32;
         Some(Adapter { a: a.handle().clone(), b: b.handle().clone(), scale })
     }

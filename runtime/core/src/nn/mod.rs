@@ -5,7 +5,9 @@ mod affine;
 mod attention;
 mod bias;
 pub(crate) mod builder;
+mod causal_conv;
 mod chain;
+mod conv1d;
 mod cross_entropy;
 mod debug;
 mod dropout;
@@ -41,12 +43,14 @@ pub use attention::{
     UlyssesStyle, ValuesShaped,
 };
 pub use builder::{AttentionSizes, Build, BuildError, Builder, Built, ShardSizes, build};
+pub use causal_conv::CausalConvInput;
 pub use chain::{
     ChainDescription, ChainField, ChainPart, LayerCount, PartInput, PartOutput, PipelineModel,
     PipelineStage, StageBoundary, StageData, StageInput, StageOutput, StageValue, StageVisitor,
     StagedForward, check_boundaries, describe_chain, finish_stages, forward_part, forward_stages,
     run_module, visit_model, visit_stage,
 };
+pub use conv1d::ConvInput;
 pub use cross_entropy::LogitsOf;
 pub use embedding::VocabInput;
 pub use fields::ChainedLayer;
@@ -85,6 +89,8 @@ pub mod layers {
         RelativeBias,
     };
     pub use crate::nn::bias::Bias;
+    pub use crate::nn::causal_conv::CausalConv;
+    pub use crate::nn::conv1d::Conv1d;
     pub use crate::nn::cross_entropy::CrossEntropy;
     pub use crate::nn::dropout::Dropout;
     pub use crate::nn::embedding::Embedding;

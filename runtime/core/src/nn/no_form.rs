@@ -9,6 +9,8 @@ use crate::layout::{Cp, Whole};
 use super::affine::Affine;
 use super::attention::{Alibi, Attention, AttentionSinks, ContextParallel, RelativeBias};
 use super::bias::Bias;
+use super::causal_conv::CausalConv;
+use super::conv1d::Conv1d;
 use super::cross_entropy::CrossEntropy;
 use super::dropout::Dropout;
 use super::embedding::Embedding;
@@ -102,9 +104,9 @@ impl<H: Whole, S> Shard<S> for RmsNorm<H> {
 }
 
 macro_rules! no_form {
-    ($(<$($param:ident),+> $layer:ty, $style:ty;)*) => {$(
+    ($(<$($param:ident),+ $(; $($len:ident),+)?> $layer:ty, $style:ty;)*) => {$(
         #[diagnostic::do_not_recommend]
-        impl<$($param),+> Shard<$style> for $layer {
+        impl<$($param,)+ $($(const $len: usize),+)?> Shard<$style> for $layer {
             type Sharded = NoForm<$layer, $style>;
         }
     )*};
@@ -133,6 +135,13 @@ no_form! {
     <F, A, X> Bias<F>, VocabSplit<A, X>;
     <F, W> Bias<F>, ContextParallel<Cp, W>;
     <F, A> Bias<F>, ByExpert<A>;
+    <F, A, X; N> CausalConv<F, N>, Row<A, X>;
+    <F, A, X; N> CausalConv<F, N>, VocabSplit<A, X>;
+    <F, W; N> CausalConv<F, N>, ContextParallel<Cp, W>;
+    <F, A; N> CausalConv<F, N>, ByExpert<A>;
+    <I, O, A, X; N, S, P> Conv1d<I, O, N, S, P>, VocabSplit<A, X>;
+    <I, O, W; N, S, P> Conv1d<I, O, N, S, P>, ContextParallel<Cp, W>;
+    <I, O, A; N, S, P> Conv1d<I, O, N, S, P>, ByExpert<A>;
     <H, A, X> AttentionSinks<H>, Row<A, X>;
     <H, A, X> AttentionSinks<H>, VocabSplit<A, X>;
     <H, W> AttentionSinks<H>, ContextParallel<Cp, W>;

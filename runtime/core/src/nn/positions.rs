@@ -107,7 +107,7 @@ impl<P, H> LearnedPositions<P, H> {
 
 /// Returns the part `lead` of a block of the positions that a rank has of the rows of `documents`.
 #[track_caller]
-fn part_of_rows(
+pub(super) fn part_of_rows(
     rank: &Rank,
     block: &Arc<Buffer>,
     documents: &[Extent],

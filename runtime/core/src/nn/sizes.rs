@@ -318,8 +318,8 @@ impl Sizes {
         let Sizes { norm_offset, norms, ropes, ropes_of_fields, dropouts, lora, .. } = self;
         format!(
             "{dims:?} {flags:?} {optional:?} {counts:?} {inits:?} {kinds:?} {norm_eps} {rope:?} {rope_layout:?} \
-             {init_std} {dropout} {attention:?} {attention_of_fields:?} {router:?} {context:?} {norm_offset} {norms:?} \
-             {ropes:?} {ropes_of_fields:?} {dropouts:?} {lora:?}"
+             {init_std} {dropout} {attention:?} {attention_of_fields:?} {router:?} {context:?} {norm_offset} \
+             {norms:?} {ropes:?} {ropes_of_fields:?} {dropouts:?} {lora:?}"
         )
     }
 

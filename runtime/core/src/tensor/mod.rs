@@ -9,6 +9,7 @@ mod contract;
 mod counting;
 pub(crate) mod cuda_graphs;
 mod documents;
+mod dot;
 mod elementwise;
 mod forward_pass;
 pub mod function;
@@ -16,6 +17,7 @@ mod global_indices;
 mod gradient_accumulation;
 mod gradients;
 mod in_flight;
+mod indexed;
 mod key_ranges;
 mod loss;
 mod loss_refusals;
@@ -31,6 +33,7 @@ mod row_losses;
 mod row_range;
 mod scalar;
 mod segment_data;
+mod shapes;
 mod sharing;
 mod shift;
 mod softmax;
@@ -51,6 +54,7 @@ pub use forward_pass::{ActivationGradients, ForwardPass};
 pub use gradient_accumulation::{MicroBatchLoss, PassLoss};
 pub use gradients::{Accumulating, Applicable, Gradients, Pending, Reduced, Summed, Unsummed};
 pub use in_flight::{Arrived, Awaited, InFlight, UsedBeforeWait};
+pub use indexed::Index;
 pub use loss::{AddsToLoss, Loss};
 pub use loss_refusals::{CombinesGradients, HasSign, Negated, ScalesLoss, ScalesObjective};
 pub use metric::{CombinesMetrics, HasShape, HasValue, MadeOfTensor, Mean, Metric};
@@ -59,6 +63,7 @@ pub use operators::{AfterParam, ParamAsTensor, Right};
 pub use partial::{NotAValue, Partial, StillPartial};
 pub use reduce::SumState;
 pub use scalar::OtherNumber;
+pub use shapes::CutNames;
 pub use sharing::SharedBetweenRanks;
 pub use softmax::LastLocal;
 pub use step_count::StepCount;
@@ -83,7 +88,7 @@ pub(crate) use row_losses::RowLosses;
 
 pub(crate) use crate::autograd::tensor_parallel::{enter_region, enter_regions, leave_region};
 pub(crate) use crate::autograd::{
-    AlwaysRecomputed, Arity, Contraction, Count, Halo, HaloSide, HaloTransfer, Operands, Operation,
+    AlwaysRecomputed, Arity, Contraction, Count, Halo, HaloSide, Operands, Operation,
     OperationBackward, OperationForward, OperationInput, OperationParam, ParamUse, Reads,
     TapeGradients, Value, apply, contract, gradient_axes, recompute,
 };

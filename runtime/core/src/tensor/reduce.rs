@@ -50,8 +50,8 @@ type Summed<S, D, P> =
     <<S as SumOver<D, P>>::PartialOver as SumState<<S as SumOver<D, P>>::Left>>::Out;
 
 impl<S: Dims> Tensor<S> {
-    /// Returns the sum over `dim`, or over both of a pair of dims: a partial sum if a dim is split, or distributed by
-    /// declaration, as one of a pair may be. A triple is a pair in a pair: `x.sum((Heads, (Seq, Hidden)))`.
+    /// Returns the sum over `dim`, or over two or three dims together, `x.sum((Seq, Hidden))`: a partial sum if a dim is
+    /// split, or distributed by declaration, as one of several may be.
     ///
     /// Shape: `[.., D, ..] -> [.., ..]`.
     #[track_caller]
@@ -69,7 +69,7 @@ impl<S: Dims> Tensor<S> {
         )
     }
 
-    /// Returns the mean over all of `dim`, or of both of a pair of dims, across ranks: a partial sum if a dim is split,
+    /// Returns the mean over all of `dim`, or of two or three dims, across ranks: a partial sum if a dim is split,
     /// or distributed by declaration.
     ///
     /// Shape: `[.., D, ..] -> [.., ..]`.

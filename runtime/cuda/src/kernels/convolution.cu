@@ -1,7 +1,8 @@
 // Convolutions along a sequence.
 
-// Sizes of the operands [rows, channels], where rows are the `positions` of all samples: one or two ranges of consecutive
-// positions, which begin at `starts` of the whole sequence. A halo is [samples, ranges, taps - 1, channels].
+// Sizes of the operands [rows, channels], where rows are the `positions` of all samples: one or two ranges of
+// consecutive positions, which begin at `starts` of the whole sequence. A halo is [samples, ranges, taps - 1,
+// channels].
 struct ConvSizes {
     uint64_t rows, positions, channels, taps, ranges, first_len, starts[2];
 };
@@ -19,8 +20,8 @@ struct Place {
     }
 };
 
-// Returns the number of distances, from 0 on, at which a row may read: with ADJOINT at following positions, which end at
-// the limit of the row, else at earlier ones, which begin there.
+// Returns the number of distances, from 0 on, at which a row may read: with ADJOINT at following positions, which end
+// at the limit of the row, else at earlier ones, which begin there.
 template <bool ADJOINT>
 __device__ inline uint64_t reach(const ConvSizes& s, const Place& place, const uint32_t* limits, uint64_t row) {
     if (limits == nullptr) return s.taps;

@@ -61,8 +61,8 @@ impl ConvolutionOps for CudaBackend {
         let grid = Grid { blocks, threads: THREADS, shared: 0 };
         let name = format!("causal_conv_weight_grad_{}", float_name(x.dtype()));
         let [halo, limits] = addresses(&neighbors);
-        // SAFETY: the operands have the sizes that were checked, and the workspace a row of sums for each part, which the
-        // first kernel writes.
+        // SAFETY: the operands have the sizes that were checked, and the workspace a row of sums for each part, which
+        // the first kernel writes.
         unsafe {
             let (x, dy) = (address(x), address(dy));
             let args = args![x, dy, halo, limits, partial, ConvSizes::new(s)];

@@ -30,15 +30,6 @@ impl<'a> Builder<'a> {
         is_target.then_some(lora)
     }
 
-    /// Returns the builder of the matrix `name` of the adapter in this field: it is trained, and initial values of the
-    /// field are not those of its adapter.
-    pub(in crate::nn) fn adapter_matrix(&mut self, name: &str) -> Builder<'a> {
-        let mut matrix = self.field(name);
-        matrix.params.is_frozen = false;
-        matrix.params.are_of_adapter = true;
-        matrix
-    }
-
     /// Returns true if the options of adapters name the field at `path` as one that is trained, too.
     pub(super) fn is_trained_beside_adapters(&self, path: &str) -> bool {
         let Some(lora) = &self.state.sizes.lora else { return false };

@@ -43,6 +43,8 @@ pub struct Builder<'a> {
     /// The layer of the innermost stack around this field.
     layer: Option<StackLayer>,
     params: ParamSettings,
+    /// The dim whose size this layer sets, and the size.
+    own_size: Option<(TypeId, usize)>,
 }
 
 /// The sizes that the shards of a split dim may have.
@@ -59,11 +61,10 @@ impl<'a> Builder<'a> {
     fn new(state: &'a BuildState<'a>) -> Builder<'a> {
         let (path, elements) = (String::new(), Vec::new());
         let units = UnitFamily::new(state, "model");
-        let (tie, recompute, layer) = (None, None, None);
+        let (tie, recompute, layer, own_size) = (None, None, None, None);
         // Beside adapters, nothing is trained but the fields that they name.
-        let is_frozen = state.sizes.lora.is_some();
-        let params = ParamSettings { is_frozen, ..ParamSettings::default() };
-        Builder { state, path, units, tie, recompute, elements, layer, params }
+        let params = ParamSettings::new(state.sizes.lora.is_some());
+        Builder { state, path, units, tie, recompute, elements, layer, own_size, params }
     }
 
     /// Returns the builder of field `name`. Each field of the root model is its own FSDP [`unit`](Self::unit).
@@ -106,6 +107,11 @@ impl<'a> Builder<'a> {
     /// The call site for collectives issued by this field.
     pub fn site(&self) -> Site {
         Site::new(self.path.as_str())
+    }
+
+    /// Sets the size of a dim that belongs to this layer, as the taps of a convolution do.
+    pub(in crate::nn) fn set_size<D: Dim>(&mut self, size: usize) {
+        self.own_size = Some(((D::INFO.key)(), size));
     }
 
     /// Returns the global size of dim `D`. A missing size is recorded as a problem, and 1 is returned.
@@ -287,6 +293,7 @@ impl<'a> Builder<'a> {
             recompute: None,
             elements: self.elements.clone(),
             layer: self.layer.clone(),
+            own_size: None,
             params,
         }
     }
@@ -297,7 +304,8 @@ impl<'a> Builder<'a> {
     }
 
     pub(in crate::nn) fn size_of(&self, dim: &DimInfo) -> usize {
-        match self.state.sizes.dim_size(dim) {
+        let own = self.own_size.filter(|(key, _)| *key == (dim.key)()).map(|(_, size)| size);
+        match own.or_else(|| self.state.sizes.dim_size(dim)) {
             Some(0) => {
                 self.problem(format_args!("{} = 0, but a dim has at least one element", dim.name));
                 1

@@ -11,14 +11,15 @@ use super::declare::BuildState;
 use super::field_settings::{ends_with, without_indices};
 
 /// Settings of the parameters that are declared from here on.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub(super) struct ParamSettings {
     /// True if they are not trained.
     pub(super) is_frozen: bool,
     /// Initial values that replace those of the layers; later ones precede.
-    pub(super) inits: Vec<Rc<FieldInit>>,
-    /// True for the parameters of an adapter: initial values are those that it declares.
-    pub(super) are_of_adapter: bool,
+    inits: Vec<Rc<FieldInit>>,
+    /// The length of the path, without indices, of a field whose initial values, by its name or that of a field around
+    /// it, are not those of the parameters.
+    outer_field: usize,
 }
 
 /// `#[init(..)]` of a field.
@@ -32,7 +33,14 @@ pub(super) struct FieldInit {
     is_used: Cell<bool>,
 }
 
-impl Builder<'_> {
+impl ParamSettings {
+    /// Creates the settings of a model whose layers have their own initial values.
+    pub(super) fn new(is_frozen: bool) -> ParamSettings {
+        ParamSettings { is_frozen, inits: Vec::new(), outer_field: 0 }
+    }
+}
+
+impl<'a> Builder<'a> {
     /// Freezes the parameters declared from here on, also those of nested fields: they are not trained, and have neither
     /// gradients nor optimizer state. Called for `#[frozen]`.
     pub fn freeze(&mut self) -> &mut Self {
@@ -40,10 +48,13 @@ impl Builder<'_> {
         self
     }
 
-    /// Trains the parameters declared from here on, also inside of a frozen field: adapters of a frozen layer.
-    pub fn thaw(&mut self) -> &mut Self {
-        self.params.is_frozen = false;
-        self
+    /// Returns the builder of the part `name` of an adapter of the layer in this field: it is trained, and its initial
+    /// values are its own, whatever those of the layer are.
+    pub(in crate::nn) fn adapter_field(&mut self, name: &str) -> Builder<'a> {
+        let mut child = self.field(name);
+        let outer_field = without_indices(&self.path).len();
+        child.params = ParamSettings { is_frozen: false, inits: Vec::new(), outer_field };
+        child
     }
 
     /// Sets the initial values of the parameters declared from here on, also those of nested fields: of all, or of
@@ -71,9 +82,6 @@ impl Builder<'_> {
     /// Returns the initial values of the parameter at `path`, for which its layer has declared `of_layer`: of the sizes,
     /// else of the innermost attribute, else those of the layer. Its first dim has `rows` elements.
     pub(super) fn init_of(&self, path: &str, of_layer: Init, rows: Option<usize>) -> InitialValues {
-        if self.params.are_of_adapter {
-            return InitialValues::from(of_layer);
-        }
         let name = path.rsplit('.').next().unwrap_or_default();
         let is_of = |rule: &&Rc<FieldInit>| rule.param.as_deref().is_none_or(|param| param == name);
         let matching = self.params.inits.iter().filter(is_of);
@@ -102,7 +110,7 @@ impl Builder<'_> {
         let fields = path.match_indices('.').map(|(end, _)| &path[..end]).chain([path.as_str()]);
         let mut used = self.state.used_settings.borrow_mut();
         let mut found = None;
-        for field in fields {
+        for field in fields.filter(|field| field.len() > self.params.outer_field) {
             let named = self.sizes().inits().iter().filter(|(name, _)| ends_with(field, name));
             let longest = named.clone().max_by_key(|(name, _)| name.len());
             found = longest.map(|(_, init)| *init).or(found);

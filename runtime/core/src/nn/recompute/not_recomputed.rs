@@ -7,6 +7,8 @@ use std::ops::Deref;
 use crate::nn::affine::Affine;
 use crate::nn::attention::{Alibi, Attention, AttentionSinks, RelativeBias};
 use crate::nn::bias::Bias;
+use crate::nn::causal_conv::CausalConv;
+use crate::nn::conv1d::Conv1d;
 use crate::nn::cross_entropy::CrossEntropy;
 use crate::nn::dropout::Dropout;
 use crate::nn::embedding::Embedding;
@@ -54,15 +56,15 @@ impl<L: RecomputesGroups> Build for NotRecomputed<L, Grouped> {
 }
 
 macro_rules! layers {
-    ($(<$($param:ident),*> $layer:ty;)*) => {$(
+    ($(<$($param:ident),* $(; $($len:ident),+)?> $layer:ty;)*) => {$(
         #[diagnostic::do_not_recommend]
-        impl<$($param),*> Recompute for $layer {
+        impl<$($param,)* $($(const $len: usize),+)?> Recompute for $layer {
             type Recomputed = NotRecomputed<$layer, Alone>;
             type Layer = $layer;
         }
 
         #[diagnostic::do_not_recommend]
-        impl<$($param),*> RecomputeEvery for $layer {
+        impl<$($param,)* $($(const $len: usize),+)?> RecomputeEvery for $layer {
             type Recomputed = NotRecomputed<$layer, Grouped>;
             type Layer = $layer;
         }
@@ -79,6 +81,8 @@ layers! {
     <I, E, C> Router<I, E, C>;
     <S> Param<S>;
     <F, S> Bias<F, S>;
+    <F, S; N> CausalConv<F, N, S>;
+    <I, O, S; N, T, P> Conv1d<I, O, N, T, P, S>;
     <H, S> AttentionSinks<H, S>;
     <N, H, S> RelativeBias<N, H, S>;
     <I, O, S> Linear<I, O, S>;

@@ -47,7 +47,7 @@ impl<D> std::fmt::Debug for Rope<D> {
             Some((parameters, rotary_dim)) => {
                 write!(f, "Rope of {rotary_dim}, {:?}, {parameters:?}", self.layout)
             }
-            None => write!(f, "no Rope"),
+            None => f.write_str("Rope of nothing"),
         }
     }
 }
