@@ -2,7 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use meshwright::layout::Shape;
+use meshwright::layout::{Dim, Shape};
 use meshwright::nn::Layers;
 use meshwright::prelude::*;
 use meshwright_tests::data::{Batches, PackedData, TokenData, numbers};
@@ -311,5 +311,56 @@ fn documents_are_kept_apart() {
             let expected = expected / (4 * SEQ * 3) as f64;
             assert!((f64::from(*got) - expected).abs() < 1e-6, "{got} instead of {expected}");
         }
+    });
+}
+
+/// Running sums along a sequence that several ranks hold.
+#[model]
+struct Sums {
+    scale: Param<(Hidden,)>,
+    bias: Bias<Hidden>,
+}
+
+impl Sums {
+    fn loss<S>(
+        &self,
+        x: &Tensor<(Batch, S, Hidden)>,
+        sum: RunningSum<S>,
+    ) -> Loss<(Batch, S, Hidden)>
+    where
+        S: Dim,
+        (Batch, S, Hidden): Shape,
+    {
+        let sums = sum(&self.bias.forward(&(x * &self.scale)));
+        Loss::mean_of(&(sums * 0.1).tanh().square())
+    }
+}
+
+type RunningSum<S> = fn(&Tensor<(Batch, S, Hidden)>) -> Tensor<(Batch, S, Hidden)>;
+
+/// Running sums of integers are exact, and gradients are those of one rank.
+#[test]
+fn running_sums() {
+    let sizes = [4, 25, 3];
+    let meshes = ["tp=2", "tp=3", "cp=2", "cp=3", "cp=2,tp=2", "cp=2,tp=3", "fsdp=2,cp=2,tp=2"];
+    for mesh in meshes {
+        on_mesh(mesh, 1, |rank| {
+            let number = |index: &[usize]| ((index[0] * 7 + index[1] * 5 + index[2]) % 11) as f32;
+            let sum = |index: &[usize]| -> f32 {
+                (0..=index[1]).map(|at| number(&[index[0], at, index[2]])).sum()
+            };
+            type Halved = (Batch, Split<Seq, Tp>, Hidden);
+            let got = Tensor::<Halved>::from_fn(rank, &sizes, number).across().cumsum(Seq);
+            let expected = Tensor::<Halved>::from_fn(rank, &sizes, sum);
+            assert_eq!(got.to_local_vec(), expected.to_local_vec(), "split on {mesh}");
+            type Distributed = (Batch, Long, Hidden);
+            let got = Tensor::<Distributed>::from_fn(rank, &sizes, number).across().cumsum(Long);
+            let expected = Tensor::<Distributed>::from_fn(rank, &sizes, sum);
+            assert_eq!(got.to_local_vec(), expected.to_local_vec(), "distributed on {mesh}");
+        });
+    }
+    let setup = Setup { steps: 2, ..Setup::new(Sizes::new().with(Hidden, 3)) };
+    check("running sums", &meshes, &setup, |model: &Sums, rank, _| {
+        model.loss::<Split<Long, Tp>>(&numbers(rank, "x", &sizes), |x| x.across().cumsum(Long))
     });
 }

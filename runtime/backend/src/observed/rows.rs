@@ -2,6 +2,7 @@
 
 use crate::ops::norm::{
     LayerNormArgs, LayerNormBackwardArgs, RmsNormArgs, RmsNormBackwardArgs, RmsNormSumsArgs,
+    RowSums,
 };
 use crate::ops::rope::RopeArgs;
 use crate::{
@@ -15,7 +16,7 @@ use super::{KernelOp, ObservedBackend};
 impl NormOps for ObservedBackend {
     fn rms_norm(&self, args: RmsNormArgs) {
         let [term, sum] = residual_bytes(args.residual.as_ref());
-        let read = bytes_of(&[&args.x, &args.weight]) + term;
+        let read = bytes_of(&[&args.x, &args.weight]) + term + sums_bytes(args.squares);
         let written = bytes_of(&[&args.y, &args.inv_rms]) + sum;
         let dims = rows_of(args.x, args.weight.len());
         let _launch =
@@ -25,6 +26,7 @@ impl NormOps for ObservedBackend {
 
     fn rms_norm_backward(&self, args: RmsNormBackwardArgs) {
         let operands = bytes_of(&[&args.x, &args.weight, &args.inv_rms, &args.dy]);
+        let operands = operands + sums_bytes(args.dots);
         let bytes = gradient_bytes(operands, [Some(&args.dx), args.dweight.as_ref(), None]);
         let dims = rows_of(args.x, args.weight.len());
         let _launch = self.report_pass(KernelOp::RmsNormBackward, dims, args.x.dtype(), bytes);
@@ -113,6 +115,11 @@ impl SoftmaxOps for ObservedBackend {
 /// Returns the number of rows, and of columns.
 fn rows_of(x: View<'_>, cols: usize) -> [usize; 2] {
     [x.len().checked_div(cols).unwrap_or(0), cols]
+}
+
+/// Returns the bytes of sums over rows that a kernel reads.
+fn sums_bytes(sums: Option<RowSums<'_>>) -> u64 {
+    sums.map_or(0, |sums| sums.sums.moved())
 }
 
 /// Returns the bytes that a residual is read and written with.
