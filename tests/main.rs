@@ -6,6 +6,7 @@
 mod attention_reference;
 mod functions;
 mod gradients;
+mod layer_settings;
 mod reference;
 mod rotary;
 

@@ -5,6 +5,7 @@
 
 mod attention;
 mod backend;
+mod convolution;
 mod copy;
 #[cfg(target_arch = "x86_64")]
 mod dots;
@@ -15,6 +16,7 @@ mod index;
 mod loss;
 mod map;
 mod math;
+mod middle_dim;
 mod norm;
 mod optim;
 mod philox;

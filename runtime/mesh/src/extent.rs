@@ -285,8 +285,8 @@ pub fn named_sizes(dims: &[DimInfo], extents: &[Extent]) -> String {
 pub fn check_sizes(dims: &[DimInfo], left: (&str, &[Extent]), right: (&str, &[Extent])) {
     assert!(
         left.1 == right.1,
-        "{} has {}, but {} has {}: make both of the same sizes, and of the same micro-batch \
-         (`Tensor::from_fn(x.rank(), &x.sizes(), ..)` makes one that fits `x`)",
+        "{} has {}, but {} has {}: make both of the same sizes, and of the same micro-batch (`x.like(|at| ..)` makes \
+         one that fits `x`)",
         left.0,
         named_sizes(dims, left.1),
         right.0,

@@ -18,12 +18,14 @@ mod values;
 
 mod attention;
 mod batched_matmul;
+mod convolution;
 mod copy;
 mod embedding;
 mod index;
 mod loss;
 mod map;
 mod matmul;
+mod middle_dim;
 mod norm;
 mod optim;
 mod random;
@@ -51,12 +53,14 @@ macro_rules! families {
             batched_matmul { formula counted_operations }
             map {
                 formula unused_leaves leaf_and_row nan special_values large_numbers clamped_gradients
-                quotients rate blocks large_indices
+                larger_and_smaller powers comparisons selections quotients repeated positions rate blocks
+                large_indices
             }
-            norm { formula exact_accumulation unneeded_gradients residual }
+            norm { formula exact_accumulation unneeded_gradients residual parts_of_rows }
             softmax { formula special_values }
             loss { formula single_call special_values sum }
             rope { formula there_and_back }
+            middle_dim { reductions functions special_values first_elements }
             reduce { sums broadcasts sums_of_squares batched_sums_of_squares special_squares }
             attention {
                 formula random masks scores value_dims biases distant_biases empty rows_without_keys
@@ -64,12 +68,13 @@ macro_rules! families {
                 long_sequences backward_ranges nan nan_in_document infinite_biases large_scores
                 wide_results accumulation random_parts fixed_parts merged_rows
             }
+            convolution { causal unfolded }
             copy { updates alignments casts fill_and_scale runs }
             strided_copy { orders repeated }
             embedding { gather gradient frequent }
             index { by_index largest running_sums }
             optim { adamw adamw_groups sgd updates }
-            random { distribution keys blocks large_indices }
+            random { distribution uniform_distribution keys blocks large_indices }
             routing {
                 top_k grouping dispatch combine weight_gradients weights penalties no_score
                 independent_tokens

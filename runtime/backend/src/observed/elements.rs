@@ -112,4 +112,10 @@ impl RandomOps for ObservedBackend {
             self.report_pass(KernelOp::FillNormal, [out.len(), 0], out.dtype(), [0, out.moved()]);
         self.backend.fill_normal(key, std, index, out);
     }
+
+    fn fill_uniform(&self, key: u64, bound: f32, index: &BlockIndex, out: ViewMut) {
+        let _launch =
+            self.report_pass(KernelOp::FillUniform, [out.len(), 0], out.dtype(), [0, out.moved()]);
+        self.backend.fill_uniform(key, bound, index, out);
+    }
 }

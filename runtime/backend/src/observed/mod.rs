@@ -3,6 +3,7 @@
 mod attention;
 mod backend;
 mod bytes;
+mod convolution;
 mod device;
 mod elements;
 mod experts;
@@ -10,6 +11,7 @@ mod index;
 mod kernel;
 mod loss;
 mod matmul;
+mod middle_dim;
 mod optim;
 mod rows;
 

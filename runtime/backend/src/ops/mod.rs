@@ -5,6 +5,7 @@
 //! `cuda/ops`.
 
 pub mod attention;
+pub mod convolution;
 pub mod copy;
 pub mod cuda_kernel;
 pub mod elementwise;
@@ -12,6 +13,7 @@ pub mod embedding;
 pub mod index;
 pub mod loss;
 pub mod matmul;
+pub mod middle_dim;
 pub mod norm;
 pub mod optim;
 pub mod random;
@@ -26,6 +28,7 @@ use std::sync::Arc;
 use super::{Device, DryRunBackend};
 
 pub use attention::{AttentionOps, AttentionShape, Band, DistanceBias, KeyRanges, SequenceLayout};
+pub use convolution::{CausalConvShape, ConvolutionOps, PositionRange, UnfoldShape};
 pub use copy::{BlockCopy, CopyOps};
 pub use cuda_kernel::{CudaKernel, KernelArg, LaunchGrid};
 pub use elementwise::{ElementwiseOps, LeafGrad};
@@ -33,6 +36,7 @@ pub use embedding::EmbeddingOps;
 pub use index::{IndexOps, IndexedDim};
 pub use loss::LossOps;
 pub use matmul::{BatchLoop, BatchedGemm, Gemm, GemmEpilogue, MatmulOps};
+pub use middle_dim::{DimFunction, DimPositions, DimReduction, MiddleDimOps};
 pub use norm::{NormOps, ResidualSum};
 pub use optim::{AdamGroup, AdamStep, OptimizerOps, SgdStep};
 pub use random::{BlockIndex, RandomOps};
@@ -61,6 +65,7 @@ pub trait Backend:
     + ElementwiseOps
     + CopyOps
     + ReductionOps
+    + MiddleDimOps
     + NormOps
     + RopeOps
     + AttentionOps
@@ -71,6 +76,7 @@ pub trait Backend:
     + OptimizerOps
     + RandomOps
     + RoutingOps
+    + ConvolutionOps
     + Send
     + Sync
 {

@@ -21,6 +21,19 @@ impl Rank {
         whole.split(self.position(info.split), self.degree_of(info.split))
     }
 
+    /// Returns the local extent on each rank of the process group of the dim's axes, in the order of group ranks. No
+    /// dim of samples, whose extent depends on the micro-batch.
+    pub(crate) fn extents_of_members(&self, info: &DimInfo, size: usize) -> Vec<Extent> {
+        let (shape, homes, parts) =
+            (self.comms().shape(), self.degree_of(info.home), self.degree_of(info.split));
+        let on_rank = |member: &usize| {
+            let index = |axes| shape.index_in_group(*member, axes);
+            part_along_home(info.home, size, index(info.home), homes)
+                .split(index(info.split), parts)
+        };
+        self.process_group(info.axes()).members().iter().map(on_rank).collect()
+    }
+
     /// Returns the parts that the ranks along the axes of a split hold of the elements that the home of the dim leaves
     /// to this rank; of a sequence that is distributed over `cp`, the parts of all ranks.
     pub(crate) fn parts_of(&self, info: &DimInfo, extent: &Extent) -> Vec<Extent> {

@@ -10,7 +10,9 @@ use super::{At, Dim, Dims, Local};
 #[diagnostic::on_unimplemented(
     message = "a rank holds only a shard of `{Self}` of `{S}`, but this operation reads all of it",
     label = "`{Self}` is split or distributed, or not a dim of `{S}`",
-    note = "`.gather(Dim)` makes a `Split<Dim, A>` whole first; sums and means take a split dim, and return a partial sum"
+    note = "`.gather(Dim)` makes a `Split<Dim, A>` whole first; sums and means take a split dim, and return a partial sum",
+    note = "along a dim split over `Tp`, or declared over `cp`, ranks read together: `.across()`, as in \
+            `x.across().max(Dim)`"
 )]
 pub trait Reads<S, P> {
     /// The other dims, in order.

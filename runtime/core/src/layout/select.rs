@@ -1,30 +1,136 @@
 //! Selecting a dim of a shape by its name, as types: sum, gather and split.
 
-use super::sealed::Seal;
-use super::{ApartFrom, Axis, AxisGroup, Dim, Dims, Split, SplitAxes, Whole};
+use super::sealed::{Internal, Seal};
+use super::{
+    ApartFrom, Axis, AxisGroup, Cp, Data, Dim, Dims, Dp, Ep, Fsdp, Here, Pp, Split, SplitAxes, Tp,
+    Whole,
+};
 
 /// A position in a shape, inferred by the compiler.
 #[derive(Debug)]
 pub struct At<const POSITION: usize>;
 
-/// A shape with dim `D`, whole or split, which can be summed over it.
+/// A shape with dim `D`, whole or split, which can be summed over it; or with all dims of a pair or triple `D`, of which
+/// at most one is split or distributed.
 #[diagnostic::on_unimplemented(
     message = "a tensor shaped `{Self}` cannot be summed over `{D}`",
     label = "`{D}` is not one of its dims, or is both declared over an axis and split over another one",
     note = "a dim that is declared over an axis and split over another one is gathered first: `x.gather(Dim).sum(Dim)`",
-    note = "several dims are summed over one after the other, the whole ones first: `x.mean(Seq).mean(Hidden)`; a \
-            split dim, and one that is declared over an axis, leaves a partial sum, which is reduced before another \
-            sum: `x.mean(Seq).mean(Batch).all_reduce()`"
+    note = "several dims are summed over together, `x.mean((Seq, Hidden))`, or one after the other, the whole ones \
+            first: `x.mean(Seq).mean(Hidden)`; a split dim, and one that is declared over an axis, leaves a partial \
+            sum, which is reduced before another sum: `x.mean(Seq).mean(Batch).all_reduce()`"
 )]
 pub trait SumOver<D, P> {
     /// The remaining dims.
     type Left: Dims;
     /// The axes over which the sum is partial: [`Here`](super::Here) if it is complete.
     type PartialOver: AxisGroup;
-    /// Position of the dim.
+    /// Position of the dim, of the first of several.
     const DIM: usize;
     #[doc(hidden)]
     const SEAL: Seal;
+
+    /// Returns the positions of all dims that are summed over.
+    #[doc(hidden)]
+    fn positions(_: Internal) -> Vec<usize> {
+        vec![<Self as SumOver<D, P>>::DIM]
+    }
+}
+
+/// The axes over which one of two sums is partial, and the other one complete.
+#[diagnostic::on_unimplemented(
+    message = "a sum over two dims cannot be partial over both `{Self}` and `{B}`",
+    label = "one of the dims has to be whole on each rank",
+    note = "sum over one of them and reduce it before the other: `x.sum(Seq).all_reduce().sum(Batch).all_reduce()`"
+)]
+pub trait OneOf<B> {
+    /// The axes of both.
+    type Axes: AxisGroup;
+    #[doc(hidden)]
+    const SEAL: Seal;
+}
+
+impl<B: AxisGroup> OneOf<B> for Here {
+    type Axes = B;
+    const SEAL: Seal = Seal::new();
+}
+
+macro_rules! one_of {
+    ($($axes:ident)*) => {$(
+        #[diagnostic::do_not_recommend]
+        impl OneOf<Here> for $axes {
+            type Axes = $axes;
+            const SEAL: Seal = Seal::new();
+        }
+    )*};
+}
+
+one_of! { Data Pp Dp Fsdp Ep Cp Tp }
+
+/// [`SumOver`] of one dim. Sums over several are made of it and not of `SumOver`, which would be searched for without end
+/// while the dims are unknown.
+#[doc(hidden)]
+pub trait SumOverOne<D, P> {
+    type Left: Dims;
+    type PartialOver: AxisGroup;
+    const DIM: usize;
+    const SEAL: Seal;
+}
+
+type LeftBy<S, D, P> = <S as SumOverOne<D, P>>::Left;
+type AxesBy<S, D, P> = <S as SumOverOne<D, P>>::PartialOver;
+type AxesOfBoth<A, B> = <A as OneOf<B>>::Axes;
+
+#[diagnostic::do_not_recommend]
+impl<S, D, E, P, Q> SumOver<(D, E), (P, Q)> for S
+where
+    S: SumOverOne<D, P, Left: SumOverOne<E, Q>>,
+    AxesBy<S, D, P>: OneOf<AxesBy<LeftBy<S, D, P>, E, Q>>,
+{
+    type Left = LeftBy<LeftBy<S, D, P>, E, Q>;
+    type PartialOver = AxesOfBoth<AxesBy<S, D, P>, AxesBy<LeftBy<S, D, P>, E, Q>>;
+    const DIM: usize = <S as SumOverOne<D, P>>::DIM;
+    const SEAL: Seal = Seal::new();
+
+    fn positions(_: Internal) -> Vec<usize> {
+        in_whole_shape(&[<S as SumOverOne<D, P>>::DIM, <LeftBy<S, D, P> as SumOverOne<E, Q>>::DIM])
+    }
+}
+
+#[diagnostic::do_not_recommend]
+impl<S, D, E, F, P, Q, R> SumOver<(D, E, F), (P, Q, R)> for S
+where
+    S: SumOverOne<D, P, Left: SumOverOne<E, Q, Left: SumOverOne<F, R>>>,
+    AxesBy<S, D, P>: OneOf<AxesBy<LeftBy<S, D, P>, E, Q>>,
+    AxesOfBoth<AxesBy<S, D, P>, AxesBy<LeftBy<S, D, P>, E, Q>>:
+        OneOf<AxesBy<LeftBy<LeftBy<S, D, P>, E, Q>, F, R>>,
+{
+    type Left = LeftBy<LeftBy<LeftBy<S, D, P>, E, Q>, F, R>;
+    type PartialOver = AxesOfBoth<
+        AxesOfBoth<AxesBy<S, D, P>, AxesBy<LeftBy<S, D, P>, E, Q>>,
+        AxesBy<LeftBy<LeftBy<S, D, P>, E, Q>, F, R>,
+    >;
+    const DIM: usize = <S as SumOverOne<D, P>>::DIM;
+    const SEAL: Seal = Seal::new();
+
+    fn positions(_: Internal) -> Vec<usize> {
+        in_whole_shape(&[
+            <S as SumOverOne<D, P>>::DIM,
+            <LeftBy<S, D, P> as SumOverOne<E, Q>>::DIM,
+            <LeftBy<LeftBy<S, D, P>, E, Q> as SumOverOne<F, R>>::DIM,
+        ])
+    }
+}
+
+/// Returns the positions of dims in ascending order, from positions that each count without the dims before.
+fn in_whole_shape(positions: &[usize]) -> Vec<usize> {
+    let mut whole: Vec<usize> = Vec::new();
+    for left in positions {
+        let at = whole.iter().fold(*left, |at, before| at + usize::from(*before <= at));
+        whole.push(at);
+        whole.sort_unstable();
+    }
+    whole
 }
 
 /// A dim that is split in shape `S`, and can be gathered.
@@ -90,7 +196,29 @@ macro_rules! select {
             const SEAL: Seal = Seal::new();
         }
         #[diagnostic::do_not_recommend]
-        impl<$($before: Dim,)* D: Whole<Home = super::Here>, X: Axis, $($after: Dim,)*> SumOver<D, At<$position>>
+        impl<$($before: Dim,)* D: Whole, $($after: Dim,)*> SumOverOne<D, At<$position>>
+            for ($($before,)* D, $($after,)*)
+        where
+            ($($before,)* $($after,)*): Dims,
+        {
+            type Left = ($($before,)* $($after,)*);
+            type PartialOver = D::Home;
+            const DIM: usize = $position;
+            const SEAL: Seal = Seal::new();
+        }
+        #[diagnostic::do_not_recommend]
+        impl<$($before: Dim,)* D: Whole<Home = Here>, X: Axis, $($after: Dim,)*> SumOver<D, At<$position>>
+            for ($($before,)* Split<D, X>, $($after,)*)
+        where
+            ($($before,)* $($after,)*): Dims,
+        {
+            type Left = ($($before,)* $($after,)*);
+            type PartialOver = X;
+            const DIM: usize = $position;
+            const SEAL: Seal = Seal::new();
+        }
+        #[diagnostic::do_not_recommend]
+        impl<$($before: Dim,)* D: Whole<Home = Here>, X: Axis, $($after: Dim,)*> SumOverOne<D, At<$position>>
             for ($($before,)* Split<D, X>, $($after,)*)
         where
             ($($before,)* $($after,)*): Dims,

@@ -18,6 +18,7 @@ use meshwright_backend::ops::loss::{
 use meshwright_backend::{Buffer, DType, View, ViewMut};
 use meshwright_comm::{ReduceOp, Site};
 
+use super::debug::debug_layers;
 use super::{Build, Builder, Plain, Shard, VocabSplit};
 
 /// Mean of `-log softmax(logits)[target]` over the tokens whose target is not ignored.
@@ -357,4 +358,8 @@ fn scaled(rank: &Rank, weights: &Arc<Buffer>, factor: f32) -> Arc<Buffer> {
     rank.backend().cast(weights.view(), scaled.view_mut());
     rank.backend().scale(scaled.view_mut(), factor);
     Arc::new(scaled)
+}
+
+debug_layers! {
+    CrossEntropy<V, Style>: ;
 }

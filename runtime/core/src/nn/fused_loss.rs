@@ -34,6 +34,7 @@ pub(super) fn fused_loss<S: Dims>(
         vocab_axes,
         vocab,
         hidden: x.extents()[x.extents().len() - 1].local,
+        is_trained: !weight.is_frozen(),
         targets: Arc::clone(targets.id_buffer()),
         counted: Arc::clone(targets.counted_targets()),
         row_losses: row_losses.clone(),
@@ -51,7 +52,7 @@ pub(super) fn fused_loss<S: Dims>(
     Loss::new(sum, targets.target_count()).with_rows(row_losses)
 }
 
-/// The sum of the losses of all tokens. Its forward computes the gradients too, if it is recorded.
+/// The sum of the losses of all tokens. Its forward computes the required gradients too, if it is recorded.
 struct HeadOperation {
     site: Site,
     /// The axes over which the vocabulary is split.
@@ -60,6 +61,8 @@ struct HeadOperation {
     vocab: Extent,
     /// Elements of a row of the input.
     hidden: usize,
+    /// True if the weight is trained.
+    is_trained: bool,
     /// Target ids.
     targets: Arc<Buffer>,
     /// 0 for the rows whose target is ignored, else 1.
@@ -70,14 +73,14 @@ struct HeadOperation {
 
 impl Operation<Count<1>, Count<1>> for HeadOperation {
     /// The gradients of input and weight, if forward is recorded.
-    type Saved = AlwaysRecomputed<Option<(Buffer, WeightGradient)>>;
+    type Saved = AlwaysRecomputed<Option<(Option<Buffer>, WeightGradient)>>;
 
     fn forward(
         &self,
         forward: OperationForward<'_, Count<1>, Count<1>>,
-    ) -> (Buffer, Option<(Buffer, WeightGradient)>) {
+    ) -> (Buffer, Option<(Option<Buffer>, WeightGradient)>) {
         let OperationForward { rank, inputs: [x], params: [weight], recorded } = forward;
-        let HeadOperation { vocab, hidden, .. } = *self;
+        let HeadOperation { vocab, hidden, is_trained, .. } = *self;
         let (input, tokens) = (x.compute().data, x.len() / hidden);
         let degree = rank.degree_of(self.vocab_axes);
         let chunks = LogitChunks::for_tokens(rank, tokens, vocab.global.div_ceil(degree));
@@ -92,14 +95,17 @@ impl Operation<Count<1>, Count<1>> for HeadOperation {
         };
         // With a single chunk on a device, backward computes the weight's gradient in place from the logits' gradient.
         let is_deferred = chunks.count() == 1 && rank.allocator().device().is_some();
-        let mut gradients = recorded.then(|| HeadGradients {
-            dx: rank.alloc_activation(tokens * hidden),
-            dweight: (!is_deferred).then(|| rank.alloc_scratch(DType::F32, weight.len())),
+        let reads_grad = x.requires_grad();
+        let mut gradients = (recorded && (is_trained || reads_grad)).then(|| HeadGradients {
+            dx: reads_grad.then(|| rank.alloc_activation(tokens * hidden)),
+            dweight: (is_trained && !is_deferred)
+                .then(|| rank.alloc_scratch(DType::F32, weight.len())),
         });
         let (sum, logits) = head.compute_chunks(chunks, gradients.as_mut());
         let saved = gradients.map(|HeadGradients { dx, dweight }| match dweight {
             Some(sum) => (dx, WeightGradient::Summed(sum)),
-            None => (dx, WeightGradient::Deferred { input, logits, hidden }),
+            None if is_trained => (dx, WeightGradient::Deferred { input, logits, hidden }),
+            None => (dx, WeightGradient::Frozen),
         });
         (sum, saved)
     }
@@ -107,18 +113,20 @@ impl Operation<Count<1>, Count<1>> for HeadOperation {
     fn backward(
         self,
         backward: OperationBackward<'_, '_, Count<1>, Count<1>>,
-        AlwaysRecomputed(saved): AlwaysRecomputed<Option<(Buffer, WeightGradient)>>,
+        AlwaysRecomputed(saved): AlwaysRecomputed<Option<(Option<Buffer>, WeightGradient)>>,
     ) {
         let OperationBackward { gradients, inputs: [x], params: [weight_use], gradient, .. } =
             backward;
         let (mut dx, dweight) = saved.expect("a recorded head has computed its gradients");
         let seed = gradients.scalar_gradient(&gradient);
-        if seed != 1.0 {
+        if let Some(dx) = dx.as_mut().filter(|_| seed != 1.0) {
             gradients.rank.backend().scale(dx.view_mut(), seed);
         }
         // Not deferred: the sum, or the logits' gradient, would be kept until then.
         dweight.finish_gradient(&weight_use, gradients, seed);
-        x.add_gradient(gradients, Arc::new(dx));
+        if let Some(dx) = dx {
+            x.add_gradient(gradients, Arc::new(dx));
+        }
     }
 }
 
@@ -136,8 +144,9 @@ struct FusedHead<'a> {
 
 /// Gradients of the summed loss, written chunk by chunk.
 struct HeadGradients {
-    dx: Buffer,
-    /// `None` if backward computes it.
+    /// `None` if the input requires no gradient.
+    dx: Option<Buffer>,
+    /// `None` if backward computes it, or the weight is frozen.
     dweight: Option<Buffer>,
 }
 
@@ -147,6 +156,8 @@ enum WeightGradient {
     Summed(Buffer),
     /// The operands of the matmul that computes it: the input and the gradient of all logits.
     Deferred { input: Arc<Buffer>, logits: Buffer, hidden: usize },
+    /// None: the weight is frozen.
+    Frozen,
 }
 
 impl WeightGradient {
@@ -154,6 +165,7 @@ impl WeightGradient {
     fn finish_gradient(self, weight_use: &ParamUse, gradients: &TapeGradients<'_>, seed: f32) {
         let backend = gradients.rank.backend();
         match self {
+            WeightGradient::Frozen => {}
             WeightGradient::Summed(mut dweight) => {
                 if seed != 1.0 {
                     backend.scale(dweight.view_mut(), seed);
@@ -226,9 +238,11 @@ impl FusedHead<'_> {
         };
         let scale = self.weights.slice(chunk.clone());
         self.rows.differentiate(stats, chunk.start, logits.reborrow(), targets, scale);
-        let dx = gradients.dx.view_mut().into_slice(chunk.start * k..chunk.end * k);
-        let input_gemm = Gemm { m, n: k, k: n, trans_a: false, trans_b: false, accumulate: false };
-        backend.gemm(&input_gemm, logits.as_view(), weight, dx);
+        if let Some(dx) = &mut gradients.dx {
+            let dx = dx.view_mut().into_slice(chunk.start * k..chunk.end * k);
+            let gemm = Gemm { m, n: k, k: n, trans_a: false, trans_b: false, accumulate: false };
+            backend.gemm(&gemm, logits.as_view(), weight, dx);
+        }
         if let Some(dweight) = &mut gradients.dweight {
             // The first chunk overwrites the gradient, and later chunks accumulate.
             let gemm = weight_gemm(n, k, m, chunk.start > 0);

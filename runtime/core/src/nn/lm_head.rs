@@ -12,6 +12,7 @@ use crate::tensor::{
     contract, enter_region, gradient_axes,
 };
 
+use super::debug::debug_layers;
 use super::fused_loss::fused_loss;
 use super::{Build, Builder, Plain, Shard, VocabSplit};
 
@@ -162,4 +163,8 @@ impl<H, V, Style> LmHead<H, V, Style> {
 #[diagnostic::do_not_recommend]
 impl<H, V, A> Shard<VocabSplit<A>> for LmHead<H, V> {
     type Sharded = LmHead<H, V, VocabSplit<A>>;
+}
+
+debug_layers! {
+    LmHead<H, V, Style>: weight;
 }

@@ -16,8 +16,8 @@ pub(crate) struct LossSum {
     sum: f64,
     /// The axes over which any of them varies.
     varies: AxisSet,
-    /// Number of elements that they count on this rank.
-    count: u64,
+    /// Number of elements that they count on this rank, or the sum of the weights of these.
+    count: f64,
     /// Hash of their weights, and of auxiliary losses; 0 for losses without.
     weights: u64,
     /// Line of the last one.
@@ -87,7 +87,7 @@ impl LossSum {
 
     /// Returns the sum as one of losses that count `count` elements, which is the same on ranks with equal positions
     /// along `axes`.
-    pub fn with_count(self, axes: AxisSet, count: u64) -> LossSum {
+    pub fn with_count(self, axes: AxisSet, count: f64) -> LossSum {
         LossSum { count: self.count + count, varies: self.varies.union(axes), ..self }
     }
 
@@ -105,7 +105,8 @@ impl LossSum {
     /// Returns the words that other ranks compare with their own.
     pub(super) fn words(&self) -> [u32; Self::WORDS] {
         let halves = |word: u64| [(word >> 32) as u32, word as u32];
-        let [[a, b], [c, d], [e, f]] = [self.sum.to_bits(), self.weights, self.count].map(halves);
+        let [[a, b], [c, d], [e, f]] =
+            [self.sum.to_bits(), self.weights, self.count.to_bits()].map(halves);
         [a, b, c, d, e, f, self.varies.number() as u32]
     }
 
@@ -128,12 +129,14 @@ impl LossSum {
     pub(super) fn compare_with(&self, words: &[u32], other: usize, rank: usize, shape: &MeshShape) {
         let [sum, weights, count] =
             [0, 2, 4].map(|first| u64::from(words[first]) << 32 | u64::from(words[first + 1]));
+        let count = f64::from_bits(count);
         let position = |rank| shape.index_in_group(rank, self.varies);
         let is_alike = position(other) == position(rank) && words[6] == self.varies.number() as u32;
         assert!(
             count == self.count || !is_alike,
             "the losses of a step{} are declared {}, but they count {} elements on rank {rank} and {count} on rank \
-             {other}: these ranks compute the same part of the batch, so they ignore the same targets",
+             {other}: these ranks compute the same part of the batch, so they ignore the same targets, and have the same \
+             weights",
             self.line.map_or_else(String::new, |line| format!(
                 " (the last is differentiated at {line})"
             )),
@@ -185,14 +188,14 @@ mod tests {
         let shape: MeshShape = "dp=2,tp=2".parse().unwrap();
         let data = AxisSet::of(AxisId::Dp);
         let count = |count| LossSum::default().with_count(data, count);
-        let compare = |other: usize, counts: [u64; 2]| {
+        let compare = |other: usize, counts: [f64; 2]| {
             let [own, words] = [count(counts[0]), count(counts[1])];
             let compare = || own.compare_with(&words.words(), other, 0, &shape);
             std::panic::catch_unwind(compare).map_err(|panic| *panic.downcast::<String>().unwrap())
         };
-        assert_eq!(compare(1, [3, 3]), Ok(()));
-        assert_eq!(compare(2, [3, 4]), Ok(()));
-        let message = compare(1, [3, 4]).unwrap_err();
+        assert_eq!(compare(1, [3.0, 3.0]), Ok(()));
+        assert_eq!(compare(2, [3.0, 4.0]), Ok(()));
+        let message = compare(1, [3.0, 4.0]).unwrap_err();
         assert!(message.contains("they count 3 elements on rank 0 and 4 on rank 1"), "{message}");
     }
 

@@ -47,7 +47,7 @@ struct CapturedLoss {
     /// Addresses of the sums of its rows, by term, and their numbers.
     rows: Vec<(GraphBuffer, usize)>,
     /// Number of elements that it counts.
-    count: u64,
+    count: f64,
 }
 
 /// Amounts that a pass adds to the counters of a rank.
@@ -201,7 +201,7 @@ impl PassGraphs {
     /// Returns the gradients that passes, which counted `count` elements, have left in the units. The counts are still
     /// to be summed over the axes of `S` and `along`.
     #[doc(hidden)]
-    pub fn gradients<S: Dims, State>(&self, count: u64, along: AxisSet) -> Gradients<State> {
+    pub fn gradients<S: Dims, State>(&self, count: f64, along: AxisSet) -> Gradients<State> {
         Gradients::of_latest_backward(&self.rank, S::VARIES.union(along), count)
     }
 
@@ -248,14 +248,14 @@ impl CapturedLoss {
     fn new<S: Dims>(loss: &Metric<S>, recordings: &Arc<GraphPool>) -> Option<CapturedLoss> {
         let (sum, count) = (loss.graph_buffer(recordings), loss.count());
         let rows = loss.rows().graph_buffers(recordings);
-        (sum.is_some() || count == 0).then_some(CapturedLoss { sum, rows, count })
+        (sum.is_some() || count == 0.0).then_some(CapturedLoss { sum, rows, count })
     }
 }
 
 impl<S: Dims> CapturedPass<S> {
     /// Returns the number of elements that the losses count.
     #[doc(hidden)]
-    pub fn count(&self) -> u64 {
+    pub fn count(&self) -> f64 {
         self.losses.iter().map(|loss| loss.count).sum()
     }
 

@@ -28,7 +28,7 @@ impl<State> Gradients<State> {
     /// over `axes`.
     #[track_caller]
     #[doc(hidden)]
-    pub fn of_latest_backward(rank: &Rank, axes: AxisSet, count: u64) -> Gradients<State> {
+    pub fn of_latest_backward(rank: &Rank, axes: AxisSet, count: f64) -> Gradients<State> {
         let pass = BackwardPass::latest(rank, Location::caller());
         let totals = LossTotals::of_count(axes, AxisSet::NONE, count);
         Gradients::new(rank.with_whole_batch(), pass, totals)
@@ -125,7 +125,7 @@ impl Gradients<Accumulating> {
     #[doc(hidden)]
     pub fn of_stages<S: Dims>(rank: &Rank, along: AxisSet) -> Gradients<Accumulating> {
         let mut gradients = Gradients::of_passes(rank);
-        gradients.totals = LossTotals::of_count(S::VARIES, along, 0);
+        gradients.totals = LossTotals::of_count(S::VARIES, along, 0.0);
         gradients
     }
 

@@ -13,9 +13,10 @@ use super::counting::{Counting, OfStep, Pooled};
 use super::reduce::{sum_of_elements, sum_over_targets};
 use super::row_losses::{RowLosses, RowSums};
 use super::terms::Terms;
+use super::weights::sum_with_weights;
 use super::{
     Accumulating, Gradients, HasValue, Mean, Metric, MicroBatchLoss, Objective, OnlyUnits, Operand,
-    PassLoss, Pending, StepCount, Targets,
+    PassLoss, Pending, StepCount, Targets, Weights,
 };
 
 /// A mean over everything shaped `S` that counts: numerator and count of this rank, both still to be summed over the
@@ -26,7 +27,8 @@ pub struct Loss<S> {
     sum: Value,
     /// One element: the sum of this rank's penalties, such as auxiliary losses.
     penalty: Option<Value>,
-    count: u64,
+    /// Number of elements on this rank, or the sum of their weights.
+    count: f64,
     /// The losses of its rows, of each term, if they are kept.
     rows: Vec<RowLosses>,
     shape: PhantomData<S>,
@@ -34,6 +36,11 @@ pub struct Loss<S> {
 
 impl<S: Dims> Loss<S> {
     pub(crate) fn new(sum: Value, count: u64) -> Loss<S> {
+        Loss::of_weights(sum, count as f64)
+    }
+
+    /// Creates the loss of elements whose weights have this sum on this rank.
+    fn of_weights(sum: Value, count: f64) -> Loss<S> {
         Loss { sum, penalty: None, count, rows: Vec::new(), shape: PhantomData }
     }
 
@@ -60,6 +67,19 @@ impl<S: Dims> Loss<S> {
     #[track_caller]
     pub fn masked_mean_of<T: Operand<Shape = S>>(terms: &T, targets: &Targets<S>) -> Loss<S> {
         Loss::new(sum_over_targets(terms.operand(), targets), targets.target_count())
+    }
+
+    /// Creates the weighted mean of `terms`: the sum of each term times its weight, divided by the sum of the weights on
+    /// all ranks and, in a step, in all micro-batches. Terms with weight 0 are finite. Products and their sum are f32,
+    /// in bf16 too.
+    ///
+    /// A weight that the model computes multiplies the terms instead.
+    ///
+    /// # Panics
+    /// If terms and weights have other sizes, or are of other micro-batches.
+    #[track_caller]
+    pub fn weighted_mean<T: Operand<Shape = S>>(terms: &T, weights: &Weights<S>) -> Loss<S> {
+        Loss::of_weights(sum_with_weights(terms.operand(), weights), weights.total())
     }
 
     /// Adds `terms`, one for each element of the loss, to what is differentiated, and not to the value of the loss: an
@@ -171,7 +191,7 @@ impl<S: Dims> From<Loss<S>> for Objective<Pooled> {
         let pooled = |sum, count| Terms::of_sum::<S>(sum, count, 1.0, Counting::Pooled);
         let mut terms = pooled(loss.sum, loss.count);
         if let Some(penalty) = loss.penalty {
-            terms.append(pooled(penalty, 0));
+            terms.append(pooled(penalty, 0.0));
         }
         terms.record_sums();
         Objective::of_terms(terms)

@@ -16,7 +16,7 @@ use super::terms::Term;
 pub(super) struct LossTotals {
     /// Elements that the losses count on this rank, by the axes over which the counts are still to be summed. It is 1
     /// in all if losses have weights, as each is divided by its own count.
-    pub counts: BTreeMap<AxisSet, u64>,
+    pub counts: BTreeMap<AxisSet, f64>,
     /// The sum that ranks compare when the gradients are reduced.
     pub sum: LossSum,
     /// Axes along which one rank computes the losses, over which the counts are summed, too.
@@ -28,7 +28,7 @@ pub(super) struct LossTotals {
 
 impl LossTotals {
     /// Creates the totals of losses without weights that count `count` elements, and whose sums are not compared.
-    pub fn of_count(axes: AxisSet, along: AxisSet, count: u64) -> LossTotals {
+    pub fn of_count(axes: AxisSet, along: AxisSet, count: f64) -> LossTotals {
         let counts = BTreeMap::from([(axes.union(along), count)]);
         LossTotals { counts, along, ..LossTotals::default() }
     }
@@ -47,7 +47,7 @@ impl LossTotals {
         );
         self.has_weights = has_weight;
         if has_weight {
-            self.counts.insert(AxisSet::NONE, 1);
+            self.counts.insert(AxisSet::NONE, 1.0);
         } else {
             *self.counts.entry(term.axes.union(self.along)).or_default() += term.elements;
         }
@@ -59,12 +59,12 @@ impl LossTotals {
 
     /// Returns this rank's share of the number of elements that the losses count on all ranks.
     pub fn share_of_count(&self, rank: &Rank) -> f64 {
-        self.counts.iter().map(|(axes, count)| rank.share_of(*axes, *count as f64)).sum()
+        self.counts.iter().map(|(axes, count)| rank.share_of(*axes, *count)).sum()
     }
 
     /// Returns what ranks compare: the sum, with its count.
     pub fn compared(&self) -> LossSum {
-        let add = |sum: LossSum, (axes, count): (&AxisSet, &u64)| sum.with_count(*axes, *count);
+        let add = |sum: LossSum, (axes, count): (&AxisSet, &f64)| sum.with_count(*axes, *count);
         self.counts.iter().fold(self.sum, add)
     }
 

@@ -22,7 +22,7 @@ use super::{Operand, Targets, Tensor, Tokens};
 pub struct Metric<S> {
     rank: Rank,
     sum: MetricSum,
-    count: u64,
+    count: f64,
     /// The axes over which sum and count are still to be summed.
     axes: AxisSet,
     /// The sums of its rows, if they are kept.
@@ -48,7 +48,7 @@ impl<S: Dims> Metric<S> {
             let name = || format!("the sum or count of a metric of {}", shape_name(S::DIMS));
             of.rank().declared_values().note_number(name, S::VARIES, Location::caller(), number);
         }
-        Metric::of_known(of.rank(), sum, count)
+        Metric::of_known(of.rank(), sum, count as f64)
     }
 
     /// Creates the mean of all elements of `terms`, on all ranks.
@@ -57,7 +57,7 @@ impl<S: Dims> Metric<S> {
         let terms = terms.operand();
         terms.rank().evaluate(|| {
             let sum = sum_of_elements(terms.value()).compute().data;
-            Metric::of_buffer(terms.rank(), sum, local_len(terms.local_extents()) as u64)
+            Metric::of_buffer(terms.rank(), sum, local_len(terms.local_extents()) as f64)
         })
     }
 
@@ -71,7 +71,7 @@ impl<S: Dims> Metric<S> {
         let terms = terms.operand();
         terms.rank().evaluate(|| {
             let sum = sum_over_targets(terms, targets).compute().data;
-            Metric::of_buffer(terms.rank(), sum, targets.target_count())
+            Metric::of_buffer(terms.rank(), sum, targets.target_count() as f64)
         })
     }
 
@@ -84,11 +84,11 @@ impl<S: Dims> Metric<S> {
         Self::never_implemented()
     }
 
-    fn of_known(rank: &Rank, sum: f64, count: u64) -> Metric<S> {
+    fn of_known(rank: &Rank, sum: f64, count: f64) -> Metric<S> {
         Metric::with_sum(rank, MetricSum::Known(sum), count)
     }
 
-    fn with_sum(rank: &Rank, sum: MetricSum, count: u64) -> Metric<S> {
+    fn with_sum(rank: &Rank, sum: MetricSum, count: f64) -> Metric<S> {
         let rows = RowSums::none();
         Metric { rank: rank.clone(), sum, count, axes: S::VARIES, rows, shape: PhantomData }
     }
@@ -96,7 +96,7 @@ impl<S: Dims> Metric<S> {
     /// Creates a metric to which this rank contributes nothing.
     #[doc(hidden)]
     pub fn without_contribution(rank: &Rank) -> Metric<S> {
-        Metric::of_known(rank, 0.0, 0)
+        Metric::of_known(rank, 0.0, 0.0)
     }
 
     /// Returns the metric summed over further `axes`, on whose other ranks it is
@@ -107,7 +107,7 @@ impl<S: Dims> Metric<S> {
     }
 
     /// Creates the mean whose sum is the number in a buffer.
-    pub(crate) fn of_buffer(rank: &Rank, sum: Arc<Buffer>, count: u64) -> Metric<S> {
+    pub(crate) fn of_buffer(rank: &Rank, sum: Arc<Buffer>, count: f64) -> Metric<S> {
         match rank.allocator().device() {
             // The number is available immediately, and the buffer need not be kept.
             None => Metric::of_known(rank, read_number(&sum), count),
@@ -141,8 +141,8 @@ impl<S: Dims> Metric<S> {
         }
     }
 
-    /// Returns the number of elements that this rank counts.
-    pub(super) fn count(&self) -> u64 {
+    /// Returns the number of elements that this rank counts, or the sum of their weights.
+    pub(super) fn count(&self) -> f64 {
         self.count
     }
 
@@ -158,13 +158,13 @@ impl<S: Dims> Metric<S> {
     /// Returns this rank's shares of the sum and the count of all ranks.
     #[doc(hidden)]
     pub fn shares(&self) -> [f64; 2] {
-        [self.local_sum(), self.count as f64].map(|number| self.rank.share_of(self.axes, number))
+        [self.local_sum(), self.count].map(|number| self.rank.share_of(self.axes, number))
     }
 
     /// Reduces the mean over all ranks: one small all-reduce.
     #[track_caller]
     pub fn reduce(&self) -> Mean {
-        let mut parts = [self.local_sum(), self.count as f64];
+        let mut parts = [self.local_sum(), self.count];
         self.rank.all_reduce_f64(self.axes, &Site::here("Metric::reduce"), &mut parts);
         Mean::of_sums(&parts)
     }
@@ -228,23 +228,23 @@ pub(super) fn read_number(buffer: &Buffer) -> f64 {
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Mean {
     sum: f64,
-    count: u64,
+    count: f64,
 }
 
 impl Mean {
     /// Creates the mean of a sum and a count.
     pub(super) fn of_sums(sums: &[f64]) -> Mean {
-        Mean { sum: sums[0], count: sums[1] as u64 }
+        Mean { sum: sums[0], count: sums[1] }
     }
 
     /// Returns the sum divided by the count; zero if nothing counted.
     pub fn value(&self) -> f64 {
-        if self.count == 0 { 0.0 } else { self.sum / self.count as f64 }
+        if self.count == 0.0 { 0.0 } else { self.sum / self.count }
     }
 
-    /// Returns the number of elements that counted.
+    /// Returns the number of elements that counted. Of weighted elements it is the sum of the weights, rounded down.
     pub fn count(&self) -> u64 {
-        self.count
+        self.count as u64
     }
 }
 
@@ -309,7 +309,7 @@ mod tests {
 
     #[test]
     fn sums_and_counts_are_added() {
-        let [few, many] = [(1.0, 2), (9.0, 3)].map(|(sum, count)| Mean { sum, count });
+        let [few, many] = [(1.0, 2.0), (9.0, 3.0)].map(|(sum, count)| Mean { sum, count });
         assert_eq!((few + many).value(), 2.0);
         assert_eq!((few + many).count(), 5);
         assert_eq!((Mean::default() + few).value(), 0.5);

@@ -119,12 +119,38 @@ macro_rules! non_linear {
     };
 }
 
-non_linear! { silu gelu gelu_tanh relu sigmoid softplus tanh exp log sqrt rsqrt recip square abs softmax }
+non_linear! { silu gelu gelu_tanh relu sigmoid softplus tanh exp log sqrt rsqrt recip square abs sin cos softmax log_softmax across }
+
+macro_rules! one_argument {
+    ($($name:ident)*) => {
+        /// Functions with one argument, which never compile for a partial sum; their messages explain why.
+        #[allow(missing_docs, reason = "each says in its bound that it cannot be called")]
+        impl<S: Dims, A: AxisGroup> Partial<S, A> {$(
+            #[doc(hidden)]
+            pub fn $name<T>(&self, _: T) -> Tensor<S>
+            where
+                Self: NotAValue,
+            {
+                Self::never_implemented()
+            }
+        )*}
+    };
+}
+
+one_argument! { max min var norm log_sum_exp softmax_over log_softmax_over maximum minimum gt ge lt le eq ne }
 
 /// Functions with arguments, and reads, which never compile for a partial sum.
 impl<S: Dims, A: AxisGroup> Partial<S, A> {
     #[doc(hidden)]
     pub fn clamp(&self, _: f32, _: f32) -> Tensor<S>
+    where
+        Self: NotAValue,
+    {
+        Self::never_implemented()
+    }
+
+    #[doc(hidden)]
+    pub fn pow(&self, _: f32) -> Tensor<S>
     where
         Self: NotAValue,
     {

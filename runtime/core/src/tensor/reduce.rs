@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::autograd::{Binary, Value};
 use crate::context::{Rank, elements_along, scope};
 use crate::layout::{Cp, Data, Dims, Dp, Ep, Fsdp, Here, Internal, Pp, SumOver, Tp};
-use meshwright_backend::{Buffer, MiddleDim};
+use meshwright_backend::{Buffer, DType, MiddleDim};
 use meshwright_comm::Site;
 use meshwright_mesh::__internal::{check_sizes, local_len};
 use meshwright_mesh::Extent;
@@ -46,11 +46,13 @@ macro_rules! partial_over {
 
 partial_over! { Data, Pp, Dp, Fsdp, Ep, Cp, Tp }
 
-type Summed<S, D, P> =
+/// The sum of a tensor shaped `S` over dim `D`.
+pub(super) type Summed<S, D, P> =
     <<S as SumOver<D, P>>::PartialOver as SumState<<S as SumOver<D, P>>::Left>>::Out;
 
 impl<S: Dims> Tensor<S> {
-    /// Returns the sum over `dim`: a partial sum if the dim is split, or distributed by declaration.
+    /// Returns the sum over `dim`, or over two or three dims together, `x.sum((Seq, Hidden))`: a partial sum if a dim is
+    /// split, or distributed by declaration, as one of several may be.
     ///
     /// Shape: `[.., D, ..] -> [.., ..]`.
     #[track_caller]
@@ -62,14 +64,14 @@ impl<S: Dims> Tensor<S> {
         let _: D = dim;
         let site = Site::new(scope::current_or("Tensor::sum")).at_location(Location::caller());
         <S::PartialOver as SumState<S::Left>>::from_value(
-            sum(self.value(), S::DIM, 1.0),
+            sum(self.value(), <S as SumOver<D, P>>::positions(Internal::new()), 1.0),
             site,
             Internal::new(),
         )
     }
 
-    /// Returns the mean over all of `dim`, across ranks: a partial sum if the dim is split, or distributed by
-    /// declaration.
+    /// Returns the mean over all of `dim`, or of two or three dims, across ranks: a partial sum if a dim is split,
+    /// or distributed by declaration.
     ///
     /// Shape: `[.., D, ..] -> [.., ..]`.
     ///
@@ -83,34 +85,42 @@ impl<S: Dims> Tensor<S> {
     {
         let _: D = dim;
         let site = Site::new(scope::current_or("Tensor::mean")).at_location(Location::caller());
-        let (info, extent) = (&S::DIMS[S::DIM], &self.local_extents()[S::DIM]);
-        let factor = 1.0 / elements_along(info, extent, self.rank(), &site) as f32;
+        let positions = <S as SumOver<D, P>>::positions(Internal::new());
+        let along = |position: &usize| {
+            let (info, extent) = (&S::DIMS[*position], &self.local_extents()[*position]);
+            elements_along(info, extent, self.rank(), &site)
+        };
+        let factor = 1.0 / positions.iter().map(along).product::<usize>() as f32;
         <S::PartialOver as SumState<S::Left>>::from_value(
-            sum(self.value(), S::DIM, factor),
+            sum(self.value(), positions, factor),
             site,
             Internal::new(),
         )
     }
 }
 
-/// Returns `factor` times the sum over this rank's part of dim `dim`.
+/// Returns `factor` times the sum over this rank's part of the dims at these positions, in ascending order.
 #[track_caller]
-fn sum(x: &Value, dim: usize, factor: f32) -> Value {
-    let (before, rest) = x.extents().split_at(dim);
-    let (summed, after) = (rest[0], &rest[1..]);
-    let dim = MiddleDim { outer: local_len(before), len: summed.local, inner: local_len(after) };
-    apply_sum(
-        x,
-        SumOperation { dim, factor, alloc: Rank::alloc_activation },
-        [before, after].concat(),
-    )
+fn sum(x: &Value, positions: Vec<usize>, factor: f32) -> Value {
+    let mut extents = x.extents().to_vec();
+    let mut dims = Vec::new();
+    // From the last dim on, neighbors together.
+    for neighbors in positions.chunk_by(|a, b| a + 1 == *b).rev() {
+        let (first, end) = (neighbors[0], neighbors[0] + neighbors.len());
+        let [outer, len, inner] =
+            [&extents[..first], &extents[first..end], &extents[end..]].map(local_len);
+        dims.push(MiddleDim { outer, len, inner });
+        extents.drain(first..end);
+    }
+    apply_sum(x, SumOperation { dims, factor, alloc: Rank::alloc_activation }, extents)
 }
 
 /// Returns the sum of all elements on this rank, in f32.
 #[track_caller]
 pub(super) fn sum_of_elements(x: &Value) -> Value {
     let dim = MiddleDim { outer: 1, len: local_len(x.extents()), inner: 1 };
-    apply_sum(x, SumOperation { dim, factor: 1.0, alloc: Rank::alloc_statistics }, Vec::new())
+    let dims = vec![dim];
+    apply_sum(x, SumOperation { dims, factor: 1.0, alloc: Rank::alloc_statistics }, Vec::new())
 }
 
 /// Returns the sum of the elements of `terms` on this rank whose target is not ignored.
@@ -133,9 +143,10 @@ fn apply_sum(x: &Value, operation: SumOperation, extents: Vec<Extent>) -> Value 
     apply(operation, Operands { rank: x.rank(), path: "", inputs, params: [], extents })
 }
 
-/// `factor` times the sum over a dim; its backward reads no operand.
+/// `factor` times the sum over dims; its backward reads no operand.
 struct SumOperation {
-    dim: MiddleDim,
+    /// The dims in the order in which they are summed over; sums of all but the last are f32.
+    dims: Vec<MiddleDim>,
     factor: f32,
     /// Allocates the output, in the dtype of activations or in f32.
     alloc: fn(&Rank, usize) -> Buffer,
@@ -147,8 +158,17 @@ impl Operation<Count<1>, Count<0>> for SumOperation {
     fn forward(&self, forward: OperationForward<'_, Count<1>, Count<0>>) -> (Buffer, ()) {
         let OperationForward { rank, inputs: [x], .. } = forward;
         let x = x.compute().data;
-        let mut out = (self.alloc)(rank, self.dim.outer * self.dim.inner);
-        rank.backend().sum_dim(self.dim, x.view(), out.view_mut(), self.factor);
+        let (last, first) = self.dims.split_last().expect("a sum is over one dim or more");
+        let mut of_first: Option<Buffer> = None;
+        for dim in first {
+            let mut sums = rank.alloc_scratch(DType::F32, dim.outer * dim.inner);
+            let terms = of_first.as_ref().unwrap_or(&x).view();
+            rank.backend().sum_dim(*dim, terms, sums.view_mut(), 1.0);
+            of_first = Some(sums);
+        }
+        let mut out = (self.alloc)(rank, last.outer * last.inner);
+        let terms = of_first.as_ref().unwrap_or(&x).view();
+        rank.backend().sum_dim(*last, terms, out.view_mut(), self.factor);
         (out, ())
     }
 
@@ -158,10 +178,19 @@ impl Operation<Count<1>, Count<0>> for SumOperation {
         _: AlwaysRecomputed<()>,
     ) {
         let OperationBackward { gradients, inputs: [x], gradient: dy, .. } = backward;
-        let MiddleDim { outer, len, inner } = self.dim;
-        let mut dx = gradients.rank.alloc_activation(outer * len * inner);
-        let backend = gradients.rank.backend();
-        backend.broadcast_dim(self.dim, dy.view(), dx.view_mut(), self.factor);
+        let rank = gradients.rank;
+        let (first, others) = self.dims.split_first().expect("a sum is over one dim or more");
+        let mut of_others: Option<Buffer> = None;
+        let mut factor = self.factor;
+        for dim in others.iter().rev() {
+            let mut sums = rank.alloc_scratch(DType::F32, dim.outer * dim.len * dim.inner);
+            let dy = of_others.as_ref().unwrap_or(&dy).view();
+            rank.backend().broadcast_dim(*dim, dy, sums.view_mut(), factor);
+            (of_others, factor) = (Some(sums), 1.0);
+        }
+        let mut dx = rank.alloc_activation(first.outer * first.len * first.inner);
+        let dy = of_others.as_ref().unwrap_or(&dy).view();
+        rank.backend().broadcast_dim(*first, dy, dx.view_mut(), factor);
         x.add_gradient(gradients, Arc::new(dx));
     }
 }

@@ -10,7 +10,8 @@ use crate::layout::Dims;
 use meshwright_comm::Site;
 use meshwright_mesh::__internal::shape_name;
 
-/// The number of elements that a loss over `S` counts in all micro-batches of a step, on all ranks.
+/// The number of elements that a loss over `S` counts in all micro-batches of a step, on all ranks, or the sum of their
+/// weights.
 ///
 /// Losses with different counts are divided by them before their gradients are added in one buffer, so the counts have
 /// to be known before the first backward. They follow from the data: from the targets of the step, for example.
@@ -20,15 +21,18 @@ pub struct StepCount<S> {
     shape: PhantomData<S>,
 }
 
+/// Relative difference of two sums of the same weights.
+const ROUNDING: f64 = 1e-9;
+
 /// A count that is announced for a step.
 #[derive(Debug)]
 pub(super) struct AnnouncedCount {
     /// Number of elements of this rank, as announced.
-    own: u64,
+    own: f64,
     /// Number of elements of all ranks.
     total: f64,
     /// Number of elements of this rank that losses have counted.
-    counted: Cell<u64>,
+    counted: Cell<f64>,
     /// Name of the shape.
     shape: String,
     /// Line of the announcement.
@@ -40,14 +44,27 @@ impl<S: Dims> StepCount<S> {
     /// its rows that are not ignored. Every rank calls it: one small all-reduce over the axes along which `S` varies.
     #[track_caller]
     pub fn new(rank: &Rank, own: u64) -> StepCount<S> {
-        let mut total = [own as f64];
+        StepCount::announce(rank, own as f64, Location::caller())
+    }
+
+    /// Announces the weights of a step: their sum is `own` on this rank, in all its micro-batches, as
+    /// [`Weights::total`](super::Weights::total) returns it for each of them. Every rank calls it: one small all-reduce,
+    /// as of [`new`](Self::new).
+    #[track_caller]
+    pub fn of_weights(rank: &Rank, own: f64) -> StepCount<S> {
+        StepCount::announce(rank, own, Location::caller())
+    }
+
+    #[track_caller]
+    fn announce(rank: &Rank, own: f64, line: &'static Location<'static>) -> StepCount<S> {
+        let mut total = [own];
         rank.all_reduce_f64(S::VARIES, &Site::here("StepCount::new"), &mut total);
         let count = AnnouncedCount {
             own,
             total: total[0],
-            counted: Cell::new(0),
+            counted: Cell::new(0.0),
             shape: shape_name(S::DIMS),
-            line: Location::caller(),
+            line,
         };
         StepCount { count: Rc::new(count), shape: PhantomData }
     }
@@ -65,7 +82,7 @@ impl AnnouncedCount {
     }
 
     /// Adds the elements of a loss that is differentiated.
-    pub(super) fn add_counted(&self, elements: u64) {
+    pub(super) fn add_counted(&self, elements: f64) {
         self.counted.set(self.counted.get() + elements);
     }
 
@@ -73,8 +90,10 @@ impl AnnouncedCount {
     #[track_caller]
     pub(super) fn check_complete(&self) {
         let AnnouncedCount { own, counted, shape, line, .. } = self;
+        // Sums of weights may be added in another order.
+        let difference = (counted.get() - own).abs();
         assert!(
-            counted.get() == *own,
+            difference <= ROUNDING * own.abs(),
             "the losses over {shape} have counted {} elements on this rank in this step, but {own} are announced at \
              {line}: each loss would be divided by a number that is not its count; announce the elements of all \
              micro-batches of this rank, again for each loss and each step",

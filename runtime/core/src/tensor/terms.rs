@@ -31,8 +31,8 @@ pub(super) struct Term {
     dims: &'static [DimInfo],
     /// The axes over which sum and count are still to be summed.
     pub(super) axes: AxisSet,
-    /// Number of elements on this rank.
-    pub(super) elements: u64,
+    /// Number of elements on this rank, or the sum of their weights.
+    pub(super) elements: f64,
     weight: f32,
     pub(super) counting: Counting,
     /// Line at which the weight was given.
@@ -44,7 +44,7 @@ impl Terms {
     #[track_caller]
     pub(super) fn of_sum<S: Dims>(
         sum: Value,
-        elements: u64,
+        elements: f64,
         weight: f32,
         counting: Counting,
     ) -> Terms {
@@ -111,7 +111,7 @@ impl Terms {
         // A closure would hide the line of the program.
         let divisors = match known {
             Some(divisors) => divisors,
-            None => self.all_reduce(|term| term.elements as f64),
+            None => self.all_reduce(|term| term.elements),
         };
         self.0.iter().zip(divisors).map(|(term, divisor)| term.factor(divisor)).collect()
     }

@@ -24,10 +24,12 @@ pub const COMMON: &str = include_str!("device.cuh");
 pub(super) const MAP: &str = concat!(include_str!("philox.cuh"), include_str!("map.cuh"));
 
 pub(super) static COMBINE: KernelSource = source!("combine");
+pub(super) static CONVOLUTION: KernelSource = source!("convolution");
 pub(super) static ELEMENTS: KernelSource = source!("elements");
 pub(super) static EMBEDDING: KernelSource = source!("embedding");
 pub(super) static INDEX: KernelSource = source!("index");
 pub(super) static LOSS: KernelSource = source!("loss", "row.cuh");
+pub(super) static MIDDLE_DIM: KernelSource = source!("middle_dim");
 pub(super) static NORM: KernelSource = source!("norm", "row.cuh");
 pub(super) static OPTIM: KernelSource = source!("optim");
 pub(super) static PARTIALS: KernelSource = source!("partials");
@@ -48,10 +50,12 @@ pub const SOURCES: &[&KernelSource] = &[
     &attention::BIAS,
     &attention::AUXILIARY,
     &COMBINE,
+    &CONVOLUTION,
     &ELEMENTS,
     &EMBEDDING,
     &INDEX,
     &LOSS,
+    &MIDDLE_DIM,
     &NORM,
     &OPTIM,
     &PARTIALS,

@@ -2,6 +2,7 @@
 
 mod attention;
 pub mod combine;
+mod convolution;
 mod copy;
 mod embedding;
 mod index;
@@ -9,6 +10,7 @@ mod launch;
 mod loss;
 pub mod map;
 mod matmul;
+mod middle_dim;
 mod norm;
 mod optim;
 mod partials;

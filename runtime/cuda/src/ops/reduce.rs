@@ -132,12 +132,12 @@ pub(super) fn column_sums(gpu: &GpuContext, x: View, sums: LeafGrad) {
 }
 
 /// A sum over the middle of `x[outer, n, inner]`.
-struct MiddleSum {
-    outer: u64,
-    n: u64,
-    inner: u64,
-    x: u64,
-    dtype: DType,
+pub(super) struct MiddleSum {
+    pub(super) outer: u64,
+    pub(super) n: u64,
+    pub(super) inner: u64,
+    pub(super) x: u64,
+    pub(super) dtype: DType,
 }
 
 impl MiddleSum {
@@ -148,17 +148,17 @@ impl MiddleSum {
     }
 
     /// Returns the number of blocks along x for each part.
-    fn blocks(&self, vector: u64) -> u64 {
+    pub(super) fn blocks(&self, vector: u64) -> u64 {
         if self.inner == 1 { self.outer } else { self.outer * self.inner.div_ceil(32 * vector) }
     }
 
     /// Returns the number of parts of the middle dim that are summed separately: a function of the sizes alone.
-    fn parts(&self) -> u64 {
+    pub(super) fn parts(&self) -> u64 {
         let least = if self.inner == 1 { ROW_PART } else { COLUMN_PART };
         (self.n / least).min(BLOCKS / self.blocks(1)).max(1)
     }
 
-    fn launch_sum(&self, gpu: &GpuContext, parts: u64, y: u64, to: DType, scale: f32) {
+    pub(super) fn launch_sum(&self, gpu: &GpuContext, parts: u64, y: u64, to: DType, scale: f32) {
         let &MiddleSum { outer, n, inner, x, dtype } = self;
         let dtypes = format!("{}_{}", float_name(dtype), float_name(to));
         let vector = self.vector();

@@ -23,7 +23,7 @@ pub struct CapturedGraphs<S> {
     /// Set once all ranks have agreed that their memory suffices for the graphs and for the rest of a step.
     is_confirmed: bool,
     /// Elements that the losses of this step count so far.
-    count: u64,
+    count: f64,
     /// Dropped last, after the graphs that use its memory.
     passes: PassGraphs,
 }
@@ -32,12 +32,12 @@ impl<S> CapturedGraphs<S> {
     /// Creates an empty set of graphs.
     pub(super) fn new(passes: PassGraphs) -> CapturedGraphs<S> {
         let (graphs, schedule) = (Vec::new(), None);
-        CapturedGraphs { graphs, schedule, is_confirmed: false, count: 0, passes }
+        CapturedGraphs { graphs, schedule, is_confirmed: false, count: 0.0, passes }
     }
 
     /// Begins a step, if the memory of the graphs is still theirs.
     pub(super) fn begin_step(&mut self) -> Result<(), CaptureError> {
-        self.count = 0;
+        self.count = 0.0;
         self.check_memory()
     }
 
