@@ -5,6 +5,7 @@ pub mod context;
 pub mod context_encoder;
 pub mod gated;
 pub mod gpt;
+pub mod heads;
 pub mod mixer;
 pub mod moe;
 pub mod operations;

@@ -34,6 +34,7 @@ fn compile_errors() {
         "optimizers",
         "partial",
         "recompute",
+        "reductions",
         "sharing",
         "slips",
         "softmax",

@@ -35,7 +35,7 @@ pub use observed::{Kernel, KernelObserver, KernelOp};
 pub use ops::{
     AdamGroup, AdamStep, AttentionOps, AttentionShape, Backend, Band, BlockCopy, BlockIndex,
     CopyOps, CudaKernel, DimFunction, DimPositions, DimReduction, DistanceBias, ElementwiseOps,
-    EmbeddingOps, Gemm, GemmEpilogue, KernelArg, KeyRanges, LaunchGrid, LeafGrad, LossOps,
+    EmbeddingOps, Gemm, GemmEpilogue, HeadOps, KernelArg, KeyRanges, LaunchGrid, LeafGrad, LossOps,
     MAX_TOP_K, MatmulOps, MiddleDim, MiddleDimOps, NormOps, OptimizerOps, RandomOps, ReductionOps,
     ResidualSum, RopeLayout, RopeOps, RopeShape, RouterOptions, RouterScore, RoutingOps,
     RoutingShape, SequenceLayout, SgdStep, SoftmaxOps,

@@ -11,6 +11,7 @@ mod dots;
 mod embedding;
 mod float;
 mod gemm;
+mod head;
 mod loss;
 mod map;
 mod math;

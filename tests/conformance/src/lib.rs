@@ -19,6 +19,7 @@ mod values;
 mod attention;
 mod copy;
 mod embedding;
+mod head;
 mod loss;
 mod map;
 mod matmul;
@@ -52,6 +53,7 @@ macro_rules! families {
             }
             norm { formula exact_accumulation unneeded_gradients residual }
             softmax { formula special_values }
+            head { finished_logits smoothed_gradients }
             loss { formula single_call special_values sum }
             rope { formula there_and_back }
             middle_dim { reductions functions special_values first_elements }

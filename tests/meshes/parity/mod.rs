@@ -11,6 +11,7 @@ mod every_mesh;
 mod experts;
 mod gpt;
 mod gpt2;
+mod heads;
 mod llama;
 mod mixer;
 mod moe;

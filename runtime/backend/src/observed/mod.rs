@@ -6,6 +6,7 @@ mod bytes;
 mod device;
 mod elements;
 mod experts;
+mod head;
 mod kernel;
 mod loss;
 mod matmul;

@@ -9,6 +9,7 @@ pub mod copy;
 pub mod cuda_kernel;
 pub mod elementwise;
 pub mod embedding;
+pub mod head;
 pub mod loss;
 pub mod matmul;
 pub mod middle_dim;
@@ -29,6 +30,7 @@ pub use copy::{BlockCopy, CopyOps};
 pub use cuda_kernel::{CudaKernel, KernelArg, LaunchGrid};
 pub use elementwise::{ElementwiseOps, LeafGrad};
 pub use embedding::EmbeddingOps;
+pub use head::HeadOps;
 pub use loss::LossOps;
 pub use matmul::{Gemm, GemmEpilogue, MatmulOps};
 pub use middle_dim::{DimFunction, DimPositions, DimReduction, MiddleDimOps};
@@ -66,6 +68,7 @@ pub trait Backend:
     + EmbeddingOps
     + SoftmaxOps
     + LossOps
+    + HeadOps
     + OptimizerOps
     + RandomOps
     + RoutingOps

@@ -7,7 +7,7 @@ use crate::layout::{Dim, DimInfo, Whole};
 use crate::rotary::RopeParameters;
 use meshwright_backend::{RopeLayout, RouterOptions};
 
-use super::{AttentionOptions, ContextStyle, RecomputeOverride, RouterPenalties};
+use super::{AttentionOptions, ContextStyle, HeadOptions, RecomputeOverride, RouterPenalties};
 
 /// Global sizes of the dims that a model declares, and settings of its layers.
 #[derive(Debug, Clone)]
@@ -33,6 +33,10 @@ pub struct Sizes {
     /// Windows, soft cap and scale of attentions; [`with_attention`](Self::with_attention) sets them for single fields.
     pub attention: AttentionOptions,
     attention_of_fields: Vec<(String, AttentionOptions)>,
+    /// Soft cap, label smoothing, z-loss and f32 logits of heads and cross-entropies;
+    /// [`with_head`](Self::with_head) sets them for single fields.
+    pub head: HeadOptions,
+    head_of_fields: BTreeMap<String, HeadOptions>,
     /// Scores and weights of routers.
     pub router: RouterOptions,
     /// Weights of the auxiliary losses of routers.
@@ -64,6 +68,8 @@ impl Default for Sizes {
             dropout: 0.0,
             attention: AttentionOptions::default(),
             attention_of_fields: Vec::new(),
+            head: HeadOptions::default(),
+            head_of_fields: BTreeMap::new(),
             router: RouterOptions::default(),
             penalties: RouterPenalties::default(),
             context: None,
@@ -137,6 +143,24 @@ impl Sizes {
         self
     }
 
+    /// Sets the options of the heads and cross-entropies in fields named `field`, instead of those of
+    /// [`head`](Self::head). To name a field that does not exist is a problem of the model.
+    #[must_use]
+    pub fn with_head(mut self, field: &str, options: HeadOptions) -> Sizes {
+        self.head_of_fields.insert(field.to_owned(), options);
+        self
+    }
+
+    /// Returns the options of heads in fields named `field`.
+    pub(super) fn head_of(&self, field: &str) -> HeadOptions {
+        self.head_of_fields.get(field).copied().unwrap_or(self.head)
+    }
+
+    /// Returns the fields that have head options of their own.
+    pub(super) fn head_fields(&self) -> impl Iterator<Item = (&String, &HeadOptions)> {
+        self.head_of_fields.iter()
+    }
+
     /// Returns the size of dim `D`, if it is set.
     pub fn get<D: Whole>(&self) -> Option<usize> {
         self.dims.get(&TypeId::of::<D>()).map(|dim| dim.size)
@@ -175,10 +199,11 @@ impl Sizes {
         let Sizes {
             flags, optional, counts, norm_eps, rope, rope_layout, init_std, dropout, ..
         } = self;
-        let Sizes { attention, attention_of_fields, router, context, .. } = self;
+        let Sizes { attention, attention_of_fields, head, head_of_fields, router, context, .. } =
+            self;
         format!(
             "{dims:?} {flags:?} {optional:?} {counts:?} {norm_eps} {rope:?} {rope_layout:?} {init_std} {dropout} \
-             {attention:?} {attention_of_fields:?} {router:?} {context:?}"
+             {attention:?} {attention_of_fields:?} {head:?} {head_of_fields:?} {router:?} {context:?}"
         )
     }
 

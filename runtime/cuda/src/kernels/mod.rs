@@ -26,6 +26,7 @@ pub(super) const MAP: &str = concat!(include_str!("philox.cuh"), include_str!("m
 pub(super) static COMBINE: KernelSource = source!("combine");
 pub(super) static ELEMENTS: KernelSource = source!("elements");
 pub(super) static EMBEDDING: KernelSource = source!("embedding");
+pub(super) static HEAD: KernelSource = source!("head");
 pub(super) static LOSS: KernelSource = source!("loss", "row.cuh");
 pub(super) static MIDDLE_DIM: KernelSource = source!("middle_dim");
 pub(super) static NORM: KernelSource = source!("norm", "row.cuh");
@@ -49,6 +50,7 @@ pub const SOURCES: &[&KernelSource] = &[
     &COMBINE,
     &ELEMENTS,
     &EMBEDDING,
+    &HEAD,
     &LOSS,
     &MIDDLE_DIM,
     &NORM,

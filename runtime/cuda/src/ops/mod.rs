@@ -4,6 +4,7 @@ mod attention;
 pub mod combine;
 mod copy;
 mod embedding;
+mod head;
 mod launch;
 mod loss;
 pub mod map;
