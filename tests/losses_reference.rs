@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
+use meshwright::layout::Shape;
 use meshwright::nn::{Built, Sizes, build};
 use meshwright::prelude::*;
-use meshwright::layout::Shape;
 use meshwright::tensor::{Reduced, Weights};
 use meshwright_tests::compare::{Report, distance, scalar_distance};
 use meshwright_tests::run::on_mesh;
