@@ -251,6 +251,7 @@ fn initial_values(code: &str) -> String {
         .map(|variant| match variant {
             "Zeros" => "zeros",
             "Ones" => "ones",
+            "Constant" => "one minus the offset",
             "Normal" => "normal",
             "NormalExceptRow" => "zeros in the row of padding",
             _ => panic!("no words for the initial values `{variant}`"),

@@ -3,8 +3,8 @@
 use quote::ToTokens;
 use syn::parse::{Parse, ParseStream};
 use syn::{
-    Attribute, Expr, ExprLit, Generics, Ident, ItemImpl, Lit, Meta, Token, Type, UseTree,
-    Visibility,
+    Attribute, Expr, ExprLit, GenericParam, Generics, Ident, ItemImpl, Lit, Meta, Token, Type,
+    UseTree, Visibility,
 };
 
 /// The functions in the body of the macro `elementwise`.
@@ -66,13 +66,23 @@ pub fn add_names(tree: &UseTree, names: &mut Vec<String>) {
 
 /// Returns the type parameters that a program writes: annotations write the style.
 pub fn parameters(generics: &Generics) -> String {
-    let types = generics.type_params().filter(|param| param.ident != "Style");
-    let types = types.map(|param| match &param.default {
-        Some((_, default)) => format!("{} = {}", param.ident, code(default)),
-        None => param.ident.to_string(),
-    });
-    let types: Vec<String> = types.collect();
-    if types.is_empty() { String::new() } else { format!("<{}>", types.join(", ")) }
+    let with_default = |name: &Ident, default: Option<String>| match default {
+        Some(default) => format!("{name} = {default}"),
+        None => name.to_string(),
+    };
+    let name = |param: &GenericParam| match param {
+        GenericParam::Type(param) if param.ident != "Style" => Some(with_default(
+            &param.ident,
+            param.default.as_ref().map(|(_, default)| code(default)),
+        )),
+        GenericParam::Const(param) => {
+            let default = param.default.as_ref().map(|(_, default)| code(default));
+            Some(with_default(&param.ident, default))
+        }
+        _ => None,
+    };
+    let params: Vec<String> = generics.params.iter().filter_map(name).collect();
+    if params.is_empty() { String::new() } else { format!("<{}>", params.join(", ")) }
 }
 
 /// Returns the name of the type that has the impl.

@@ -36,6 +36,16 @@ const RECOMPUTED: [(&str, &str); 2] = [
     ("    mix: Mix", "    #[recompute]\n    mix: Mix"),
 ];
 
+/// Replacements that distribute the sequence over cp.
+const DISTRIBUTED: [(&str, &str); 1] = [("    Seq,\n", "    Seq @ cp,\n")];
+
+/// The same with recomputed layers.
+const DISTRIBUTED_RECOMPUTED: [(&str, &str); 2] =
+    [DISTRIBUTED[0], ("    blocks: Stack<", "    #[recompute]\n    blocks: Stack<")];
+
+/// Replacements that train everything.
+const THAWED: [(&str, &str); 1] = [("    #[frozen]\n", "")];
+
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it"));
@@ -48,6 +58,10 @@ fn main() {
         ("../runtime/models/src/llama/model.rs", "saving_llama.rs", &SAVING),
         ("../runtime/models/src/llama/model.rs", "nested_llama.rs", &NESTED),
         ("models/mixer.rs", "recomputed_mixer.rs", &RECOMPUTED),
+        ("models/convolutional.rs", "plain_convolutional.rs", &WHOLE_STREAM),
+        ("models/convolutional.rs", "distributed_convolutional.rs", &DISTRIBUTED),
+        ("models/convolutional.rs", "recomputed_convolutional.rs", &DISTRIBUTED_RECOMPUTED),
+        ("models/frozen.rs", "thawed.rs", &THAWED),
     ] {
         derive(Path::new(source), &out.join(target), changes, &mut used);
         all.extend(changes.iter().map(|(before, _)| *before));

@@ -3,10 +3,10 @@
 use meshwright::backend::Category;
 use meshwright::layout::{AxisSet, Shape, Tp};
 use meshwright::model;
-use meshwright::nn::{AttentionOptions, Built, Layer, Linear, Padding, Sizes, build};
+use meshwright::nn::{AttentionOptions, Built, Layer, Linear, NormOptions, Padding, Sizes, build};
 use meshwright::tensor::function::apply;
 use meshwright::tensor::{
-    Gradients, Loss, Param, ParamRef, Rank, Reduced, Targets, Tensor, Tokens,
+    Gradients, Loss, Mask, Param, ParamRef, Rank, Reduced, Targets, Tensor, Tokens,
 };
 use meshwright_examples::gated_norm::GatedNorm;
 use meshwright_tests::compare::{Report, distance, scalar_distance};
@@ -45,6 +45,39 @@ const OPERATIONS: &[Operation] = &[
     ("rsqrt", |_, x, _| probe(&(x.square() + 1.0).rsqrt())),
     ("recip", |_, x, _| probe(&(x.square() + 2.0).recip())),
     ("abs and clamp", |_, x, _| probe(&((x + 3.0).abs() * (x - 3.0).abs() + x.clamp(-3.0, 3.0)))),
+    ("sin and cos", |_, x, y| probe(&((x * 2.0).sin() * (y * 2.0).cos()))),
+    ("powers", |_, x, y| probe(&((x.square() + 1.0).pow(1.5) * (y.square() + 1.0).pow(-0.5)))),
+    ("maximum and minimum", |_, x, y| {
+        probe(&(x.maximum(&(y * 3.0)) * x.minimum(&(y + 0.2)) + y.maximum(0.1)))
+    }),
+    ("chosen by a mask", |_, x, y| {
+        let positive = x.gt(0.0) & x.lt(2.0);
+        // A root that is NaN where it is not chosen.
+        probe(&(positive.choose(&(x * y.exp()).sqrt(), &(y * x)) * y))
+    }),
+    ("masked by values and positions", |ops, x, y| {
+        let masked = x.masked(&Mask::causal(Seq, Hidden), -0.5) * y;
+        probe(&masked.masked(&!ops.gain.tensor().ge(0.3), 0.7))
+    }),
+    ("repeated along leading dims", |ops, x, y| {
+        probe(&(x * (ops.gain.tensor() * 0.3).tanh() * y + ops.other.tensor().square()))
+    }),
+    ("repeated along trailing dims", |_, x, y| {
+        let (of_tokens, of_samples) = ((x * y).mean(Hidden), y.mean(Seq));
+        let scaled = x * (&of_tokens + 1.0).tanh() + of_samples.square();
+        probe(&(scaled.clone() - scaled.mean(Hidden)))
+    }),
+    ("a number for all", |_, x, y| {
+        let number = (x * y).mean(Hidden).mean(Seq).mean(Batch).all_reduce();
+        probe(&((x * number.exp() - y) / (number.square() + 1.0)))
+    }),
+    ("more repeated operands than one kernel takes", |ops, x, y| {
+        let (a, b) = ((x * 2.0).mean(Seq), y.mean(Hidden));
+        let (c, d) =
+            (x.mean(Hidden).mean(Batch).all_reduce(), y.mean(Seq).mean(Batch).all_reduce());
+        let e = y.mean(Seq).mean(Hidden);
+        probe(&((x * &a + &b) * (y * &c - &d) * &e + x.mul_along(&b).add_along(&ops.gain.tensor())))
+    }),
     ("softmax", |_, x, y| probe(&(x.softmax() * y))),
     ("scale", |_, x, _| probe(&x.scale(-1.5))),
     ("relu", |_, x, _| probe(&x.scale(8.0).relu())),
@@ -95,6 +128,7 @@ const OPERATIONS: &[Operation] = &[
     ("bias", |ops, x, y| probe(&(ops.bias.forward(&x.tanh()) * y))),
     ("dropout", |ops, x, y| probe(&ops.dropout.forward(&(x * y)))),
     ("rms_norm", |ops, x, _| probe(&ops.rms_norm.forward(x))),
+    ("rms_norm with an offset", |ops, x, _| probe(&ops.offset_norm.forward(x))),
     ("layer_norm", |ops, x, _| probe(&ops.layer_norm.forward(x))),
     ("norms around which their input passes", |ops, x, y| {
         let z = x + ops.rms_norm.forward(x) * y;
@@ -137,7 +171,11 @@ const OPERATIONS: &[Operation] = &[
     ("gather and slice", |ops, x, _| {
         probe(&x.slice(Seq, Tp).silu().gather(Seq).contract(&ops.matrix))
     }),
+    ("shifts", |_, x, y| probe(&(x.shift(Seq, 2) * y + x.shift(Hidden, -1) + y.shift(Seq, -9)))),
+    ("causal convolution", |ops, x, y| probe(&(ops.causal_conv.forward(&(x * y)) * x))),
+    ("convolution", |ops, x, y| probe(&ops.conv1d.forward(&(x * y)))),
     ("rope", |ops, x, _| probe(&ops.rope.forward(&ops.q.forward(x)))),
+    ("rope without heads", |ops, x, _| probe(&ops.rope.forward(&ops.q.forward(x).sum(Heads)))),
     ("attention", |ops, x, y| {
         let (q, k, v) = (ops.q.forward(x), ops.k.forward(y), ops.v.forward(&(x * y)));
         probe(&ops.o.forward(&ops.attention.forward(&(q, k, v))))
@@ -349,6 +387,7 @@ fn model(rank: &Rank) -> Built<Operations> {
         .with(HeadDim, 4)
         .with(Vocab, VOCAB)
         .with(Buckets, 4)
+        .with_norm("offset_norm", NormOptions { eps: 1e-3, offset: 1.0 })
         .with_attention(
             "windowed",
             AttentionOptions {

@@ -80,7 +80,7 @@ fn run_rank<M: LanguageModel>(
         let mut gradients = gradients.reduce();
         if step == 0 {
             let gather = |param: &ParamRef| (param.path().to_owned(), gradients.gather(param));
-            first = owned.iter().map(gather).collect();
+            first = owned.iter().filter(|param| !param.is_frozen()).map(gather).collect();
         }
         norms.push(if setup.clips { gradients.clip(1.0) } else { gradients.norm() });
         optimizer.step(setup.lr, gradients);

@@ -45,9 +45,9 @@ impl Twice {
     }
 }
 
-fn sizes(heads: usize, head_dim: usize, rope: RopeParameters, layout: RopeLayout) -> Sizes {
+fn sizes(heads: usize, head_dim: usize, rope: &RopeParameters, layout: RopeLayout) -> Sizes {
     let mut sizes = Sizes::new().with(Heads, heads).with(HeadDim, head_dim);
-    (sizes.rope, sizes.rope_layout) = (rope, layout);
+    (sizes.rope, sizes.rope_layout) = (rope.clone(), layout);
     sizes
 }
 
@@ -99,7 +99,7 @@ fn every_scaling_rotates_as_in_transformers() {
     let positions = fixture.words("positions");
     let (seq, head_dim) = (fixture.number("seq"), fixture.number("head_dim"));
     let scalings = fixture.settings["scalings"].as_object().unwrap();
-    assert_eq!(scalings.len(), 8);
+    assert_eq!(scalings.len(), 10);
     for (name, parameters) in scalings {
         let rope = fixture.import("rope_parameters", parameters);
         assert_eq!(fixture.import("rope_scaling", parameters), rope, "{name}");
@@ -120,7 +120,8 @@ fn every_scaling_rotates_as_in_transformers() {
         {
             let expected = fixture.floats(&format!("{name}.{kind}"));
             on_mesh("1", 1, |rank| {
-                let built = build::<RopeOnly>(rank, &sizes(heads, head_dim, rope, layout)).unwrap();
+                let built =
+                    build::<RopeOnly>(rank, &sizes(heads, head_dim, &rope, layout)).unwrap();
                 let x: Queries = Tensor::from_block(rank, &[2, seq, heads, head_dim], &x);
                 let rotated = built.model.rope.forward(&x).to_local_vec();
                 for (row, expected) in expected.chunks_exact(width).enumerate() {
@@ -160,12 +161,12 @@ fn every_layout_has_the_gradient_of_its_values() {
     for (rope, layout) in [
         (RopeParameters::default(), RopeLayout::HalfSplit),
         (RopeParameters::default(), RopeLayout::Interleaved),
-        (part, RopeLayout::HalfSplit),
+        (part.clone(), RopeLayout::HalfSplit),
         (part, RopeLayout::Interleaved),
     ] {
         for mesh in ["1", "dp=2"] {
             on_mesh(mesh, 1, |rank| {
-                let built = build::<Twice>(rank, &sizes(2, 8, rope, layout)).unwrap();
+                let built = build::<Twice>(rank, &sizes(2, 8, &rope, layout)).unwrap();
                 let model = &built.model;
                 let batch = rank.degree_of(AxisSet::DATA);
                 let shape = [batch, 7, 2, 8];
@@ -197,7 +198,7 @@ fn layers_share_their_tables() {
     on_mesh("1", 1, |rank| {
         let rope = RopeParameters::default();
         let [one, other] = [rope, RopeParameters::with_theta(500.0)]
-            .map(|rope| build::<Twice>(rank, &sizes(2, 8, rope, RopeLayout::HalfSplit)).unwrap());
+            .map(|rope| build::<Twice>(rank, &sizes(2, 8, &rope, RopeLayout::HalfSplit)).unwrap());
         let table_bytes = |seq: usize| (2 * seq * 4 * size_of::<f32>()) as u64;
         let run = |model: &Twice, seq: usize| {
             let x: Queries = numbers(rank, "x", &[1, seq, 2, 8]);
@@ -247,7 +248,7 @@ fn wrong_parameters_are_problems_of_the_layer() {
                 "HeadDim = 8: low_freq_factor is 4, not below the high_freq_factor of 1",
             ),
         ] {
-            let sizes = sizes(2, head_dim, rope, RopeLayout::HalfSplit);
+            let sizes = sizes(2, head_dim, &rope, RopeLayout::HalfSplit);
             let error = build::<Twice>(rank, &sizes).err().expect("a problem").to_string();
             assert!(error.contains("`first`: ") && error.contains(expected), "{error}");
         }

@@ -9,7 +9,7 @@ use meshwright::comm::{CommError, RankComms, launch};
 use meshwright::layout::Shape;
 use meshwright::nn::{Build, Sizes, build};
 use meshwright::optim::{AdamWOptions, Optimizer, UpdateRule};
-use meshwright::tensor::{Gradients, Loss, Mean, Rank, Settings};
+use meshwright::tensor::{Gradients, Loss, Mean, ParamRef, Rank, Settings};
 use meshwright::train::{Config, LanguageModel, Machine, Optimizers, Summary, Trainer};
 use meshwright_examples::lion::Lion;
 
@@ -63,7 +63,7 @@ pub struct Outcome {
     pub losses: Vec<f64>,
     /// Gradient norm of each step, before clipping.
     pub norms: Vec<f64>,
-    /// Global gradients of the first step.
+    /// Global gradients of the trained parameters in the first step.
     pub gradients: Tensors,
     /// Global parameters before the first step.
     pub initial: Tensors,
@@ -131,9 +131,9 @@ pub fn train<M: Build, S: Shape>(
             .reduce();
             losses.push(mean.value());
             if step == 0 {
-                let gather = |param| gradients.gather(param);
-                first =
-                    params.iter().map(|param| (param.path().to_owned(), gather(param))).collect();
+                let trained = params.iter().filter(|param| !param.is_frozen());
+                let gather = |param: &ParamRef| (param.path().to_owned(), gradients.gather(param));
+                first = trained.map(gather).collect();
             }
             norms.push(if setup.clips { gradients.clip(1.0) } else { gradients.norm() });
             optimizer.step(setup.lr, gradients);

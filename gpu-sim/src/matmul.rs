@@ -3,7 +3,7 @@
 use std::sync::OnceLock;
 
 use half::bf16;
-use meshwright_backend::{DType, Element, Gemm, MatmulOps, View, ViewMut};
+use meshwright_backend::{BatchedGemm, DType, Element, Gemm, MatmulOps, View, ViewMut};
 use meshwright_cpu::CpuBackend;
 use meshwright_cuda::{MatMul, MatMulEpilogue, MatMulOperands};
 
@@ -17,9 +17,11 @@ pub(crate) fn compute_matmul(
 ) -> Result<(), String> {
     let MatMul { gemm: g, inputs, result, epilogue, .. } = shape;
     let MatMulOperands { a, b, c, bias, aux } = *operands;
-    memory.require(a, g.m * g.k * inputs.bytes())?;
-    memory.require(b, g.k * g.n * inputs.bytes())?;
-    memory.require(c, g.m * g.n * result.bytes())?;
+    let batched = shape.batched_gemm();
+    let lens = batched.ends();
+    memory.require(a, lens[0] * inputs.bytes())?;
+    memory.require(b, lens[1] * inputs.bytes())?;
+    memory.require(c, lens[2] * result.bytes())?;
     let used =
         [bias, aux].into_iter().chain((*epilogue != MatMulEpilogue::Plain).then_some(a | b | c));
     if used.into_iter().any(|address| !address.is_multiple_of(MatMulOperands::ALIGNMENT)) {
@@ -33,6 +35,19 @@ pub(crate) fn compute_matmul(
     }
     if let MatMulEpilogue::BiasGelu { aux: true } = epilogue {
         memory.require(aux, g.m * g.n * result.bytes())?;
+    }
+    if shape.batch.is_some() {
+        // SAFETY: as below.
+        return unsafe {
+            match (inputs, result) {
+                (DType::F32, DType::F32) => compute_batch::<f32, f32>(&batched, operands),
+                (DType::Bf16, DType::F32) => compute_batch::<bf16, f32>(&batched, operands),
+                (DType::Bf16, DType::Bf16) => compute_batch::<bf16, bf16>(&batched, operands),
+                (inputs, result) => {
+                    Err(format!("no matmul of {inputs} inputs has a {result} result"))
+                }
+            }
+        };
     }
     // SAFETY: the operands are live, and the caller of `matmul` guarantees exclusive access to the outputs.
     unsafe {
@@ -111,6 +126,22 @@ unsafe fn compute<F: Number, R: Number>(
     for (result, sum) in result.iter_mut().zip(sum) {
         *result = R::rounded(if gelu_aux.is_some() { gelu(sum) } else { sum });
     }
+    Ok(())
+}
+
+/// # Safety
+/// The operands are live and of the sizes of the matmuls, and nothing else uses the outputs.
+unsafe fn compute_batch<F: Number, R: Number>(
+    g: &BatchedGemm,
+    operands: &MatMulOperands,
+) -> Result<(), String> {
+    let MatMulOperands { a, b, c, .. } = *operands;
+    let [a_len, b_len, c_len] = g.ends();
+    // SAFETY: as the caller promises.
+    let (left, right) = unsafe { (read::<F>(a, a_len), read::<F>(b, b_len)) };
+    // SAFETY: as above.
+    let result = unsafe { write::<R>(c, c_len) };
+    cpu()?.batched_gemm(g, View::from(left), View::from(right), ViewMut::from(result));
     Ok(())
 }
 

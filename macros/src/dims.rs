@@ -242,6 +242,7 @@ fn impls(runtime: &Runtime, dim: &DeclaredDim) -> TokenStream {
             impl #private::#marker for #name {}
         }
     });
+    let digits = name_digits(&private, &text);
     quote! {
         #(#cfgs)*
         #[automatically_derived]
@@ -249,6 +250,23 @@ fn impls(runtime: &Runtime, dim: &DeclaredDim) -> TokenStream {
             const DECLARED_NAME: &'static str = #text;
             type Home = #private::#home;
         }
+        #(#cfgs)*
+        #[automatically_derived]
+        impl #private::Named for #name {
+            type Name = #digits;
+        }
         #marked
     }
+}
+
+/// Returns the hash (FNV-1a, 32 bits) of a name as a list of eight digits, `(HA, (H3, ..))`, by which the compiler
+/// compares names.
+fn name_digits(private: &TokenStream, name: &str) -> TokenStream {
+    let hash = name
+        .bytes()
+        .fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
+    (0..8).fold(quote!(()), |rest, digit| {
+        let digit = quote::format_ident!("H{:X}", hash >> (4 * digit) & 15);
+        quote!((#private::name::#digit, #rest))
+    })
 }

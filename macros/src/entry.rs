@@ -13,6 +13,7 @@ use crate::forward::{Forward, complete_bodies, complete_shapes};
 use crate::library::hide_impls;
 use crate::mesh_test::MeshTest;
 use crate::model::Model;
+use crate::variants::LayerKinds;
 use crate::{check, expand, fragments, tokens};
 
 /// Expands `dims!`.
@@ -64,6 +65,12 @@ pub fn mesh_test(args: TokenStream, item: TokenStream) -> TokenStream {
 pub fn model_code(cx: &Ctxt, args: TokenStream, tokens: TokenStream) -> TokenStream {
     let runtime = Runtime::parse_args(cx, &table::MODEL, args);
     let Some(item) = parse(cx, &tokens) else { return tokens };
+    if let Item::Enum(item) = &item
+        && !matches!(runtime, Runtime::Missing)
+        && let Some(kinds) = LayerKinds::lower(cx, runtime.clone(), item)
+    {
+        return expand::variants::expand(&kinds);
+    }
     let Some(mut model) = Model::lower(cx, runtime.clone(), &item) else {
         return expand::model::fallback(&runtime, &item);
     };

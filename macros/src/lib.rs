@@ -26,6 +26,7 @@ mod model;
 #[cfg(test)]
 mod snapshots;
 mod tokens;
+mod variants;
 
 use proc_macro::TokenStream;
 
@@ -117,6 +118,31 @@ pub fn dims(input: TokenStream) -> TokenStream {
 /// The path starts at a field of this struct, declared before this one; its fields must be visible here.
 /// With `when`, they are tied only if that key of the model's configuration is true.
 ///
+/// # `#[shared]`
+///
+/// All layers of the innermost `Stack` around the field use the parameters of the first layer that has the field, such
+/// as a table of position biases that all layers add.
+///
+/// # `#[frozen]`
+///
+/// Freezes the parameters inside the field: they are not trained. They have no gradient, no optimizer state and no part
+/// in the gradient norm, and operations before the first trained parameter are not recorded. Checkpoints and exports
+/// hold their values.
+///
+/// # `#[init(..)]`
+///
+/// Sets the initial values of the parameters inside the field, in place of those of their layers.
+///
+/// | | |
+/// |---|---|
+/// | `zeros`, `ones`, `constant(1.5)` | all elements are the number |
+/// | `normal(0.02)` | normally distributed with this standard deviation |
+/// | `uniform(0.1)` | uniformly distributed between the negative of the number and the number |
+/// | `scaled` | normally distributed with the standard deviation `Sizes::init_std / sqrt(2 Layers)` |
+/// | `bias = zeros` | the same, of the parameters named `bias` only |
+///
+/// The attribute of an inner field precedes that of a field around it; `Sizes::with_init` precedes both.
+///
 /// # `#[pipeline_stage(..)]`
 ///
 /// Pipeline parallelism: the fields with this attribute, in order, are the model's `forward`, which is then declared
@@ -129,6 +155,20 @@ pub fn dims(input: TokenStream) -> TokenStream {
 ///
 /// Every field is a stage or `last`. Stages pass tensors, tokens, and tuples of up to four of them to each other.
 /// On a struct the attribute only checks that its input and output can cross.
+///
+/// # Kinds of layers
+///
+/// An enum whose variants hold one layer each is a model too: its values are the layers of one `Stack`, and
+/// `Sizes::with_kinds` says which layer is of which kind. All layers take and return the same types. The name of the
+/// variant is no part of the paths of parameters.
+///
+/// ```text
+/// #[model]
+/// enum Block {
+///     Dense(DenseBlock),
+///     Moe(MoeBlock),
+/// }
+/// ```
 ///
 /// # Errors
 ///
@@ -147,7 +187,10 @@ pub fn model(args: TokenStream, item: TokenStream) -> TokenStream {
 /// Refuses `#[derive(Model)]` in favor of `#[model]`.
 ///
 /// A derive macro cannot change the types of fields, which sharding needs.
-#[proc_macro_derive(Model, attributes(sharded, tied, recompute, pipeline_stage))]
+#[proc_macro_derive(
+    Model,
+    attributes(sharded, tied, shared, frozen, init, recompute, pipeline_stage)
+)]
 pub fn derive_model(item: TokenStream) -> TokenStream {
     entry::derive_model(item.into()).into()
 }
@@ -166,7 +209,7 @@ macro_rules! of_model {
     )*};
 }
 
-of_model! { sharded tied recompute pipeline_stage }
+of_model! { sharded tied shared frozen init recompute pipeline_stage }
 
 /// Makes an impl block the forward function of a model.
 ///

@@ -9,6 +9,7 @@ use syn::{
     Attribute, Fields, Generics, Ident, Item, ItemStruct, Meta, Path, Token, Type, parse_quote,
 };
 
+use crate::attr::init::InitialValues;
 use crate::attr::pipeline_stage::PipelineStage;
 use crate::attr::recompute::Recompute;
 use crate::attr::sharded::Sharded;
@@ -40,6 +41,11 @@ pub struct Field {
     pub cfgs: Vec<Attribute>,
     pub sharded: Option<Sharded>,
     pub tied: Option<Tied>,
+    /// `#[shared]`.
+    pub shared: Option<Attribute>,
+    /// `#[frozen]`.
+    pub frozen: Option<Attribute>,
+    pub init: Option<InitialValues>,
     pub recompute: Option<Recompute>,
     pub stage: Option<PipelineStage>,
     /// The attributes that are not ours.
@@ -95,6 +101,9 @@ impl Field {
             cfgs: Vec::new(),
             sharded: None,
             tied: None,
+            shared: None,
+            frozen: None,
+            init: None,
             recompute: None,
             stage: None,
             others: Vec::new(),
@@ -130,6 +139,9 @@ impl Field {
             seen.push((attr, name));
             match name {
                 "tied" => self.tied = Tied::parse(cx, attr),
+                "shared" => self.shared = alone(cx, attr),
+                "frozen" => self.frozen = alone(cx, attr),
+                "init" => self.init = InitialValues::parse(cx, attr),
                 "recompute" => self.recompute = Some(Recompute::parse(cx, attr)),
                 _ => self.stage = Some(PipelineStage::parse(cx, attr)),
             }
@@ -138,6 +150,28 @@ impl Field {
             self.sharded = Sharded::parse(cx, &sharded);
         }
     }
+}
+
+/// Returns an attribute that takes no arguments; reports an error if it has some.
+fn alone(cx: &Ctxt, attr: &Attribute) -> Option<Attribute> {
+    let name = shown(attr.path());
+    match &attr.meta {
+        Meta::Path(_) => {}
+        Meta::List(list) if name == table::SHARED.name => {
+            let tokens = shown(&list.tokens);
+            cx.error_at(
+                attr,
+                format_args!(
+                    "`#[shared]` takes no arguments; did you mean `#[sharded({tokens})]`?"
+                ),
+            );
+        }
+        _ => cx.error_at(
+            attr,
+            format_args!("`#[{name}]` takes no arguments: write `#[{name}]` alone"),
+        ),
+    }
+    Some(attr.clone())
 }
 
 /// Returns our attribute that `attr` is, or a misspelling of.
@@ -242,11 +276,8 @@ fn is_our_derive(path: &Path) -> bool {
 
 fn refuse_item(cx: &Ctxt, item: &Item) {
     match item {
-        Item::Enum(item) => cx.error_at(
-            &item.ident,
-            "a model is a struct, whose fields exist on every rank; write one struct for each variant, and \
-             give the model that chooses a type parameter for it",
-        ),
+        // Its mistakes are reported.
+        Item::Enum(_) => {}
         Item::Union(item) => cx.error_at(
             &item.ident,
             "a model is a struct with named fields; the fields of a union cannot be built one by one",

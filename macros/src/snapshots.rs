@@ -58,6 +58,10 @@ fn expand_item(item: Item) -> TokenStream {
             Some(args) => entry::model(args, item.to_token_stream()),
             None => quote!(#item),
         },
+        Item::Enum(mut item) => match take(&mut item.attrs, "model") {
+            Some(args) => entry::model(args, item.to_token_stream()),
+            None => quote!(#item),
+        },
         Item::Impl(mut item) => match take(&mut item.attrs, "forward") {
             Some(args) => entry::forward(args, item.to_token_stream()),
             None => quote!(#item),

@@ -21,7 +21,7 @@ macro_rules! cases {
     )*};
 }
 
-cases!(mlp tied generic recompute conditional stages mesh_test);
+cases!(mlp tied parameters kinds generic recompute conditional stages mesh_test);
 
 use mock::{AxisSet, Build, Builder, Dim, FieldDescription, Layer, Model, Module, SCOPES, Tensor};
 
@@ -126,6 +126,9 @@ fn a_model_describes_its_fields() {
         ty: "Linear<Ffn, Hidden>",
         sharded: Some("tp = \"row\", scatter = Seq"),
         tied: None,
+        shared: false,
+        frozen: false,
+        init: None,
         recompute: None,
         stage: None,
     };
@@ -181,4 +184,31 @@ fn forward_is_a_method_and_a_layer_and_names_itself() {
     Layer::forward(&model, &x);
     let names = SCOPES.take();
     assert_eq!(names, ["Mlp::forward", "Mlp::is_linear", "Mlp::forward", "Mlp::is_linear"]);
+}
+
+#[test]
+fn parameters_begin_as_declared() {
+    let mut log = built::<parameters::written::Adapted>();
+    log.retain(|line| line.contains(' '));
+    let expected = [
+        ".base is frozen",
+        ".norm begins as Normal(0.01)",
+        "`bias` of .norm begins as Constant(-1.5)",
+        ".table is shared",
+        ".table is scaled, None",
+    ];
+    assert_eq!(log, expected);
+}
+
+#[test]
+fn kinds_of_layers_are_chosen_by_the_builder() {
+    use kinds::written::{Block, Wide};
+    assert_eq!(built::<Block>()[0], " is a Block of [\"Narrow\", \"Wide\"]");
+    let block = Block::build(&mut Builder::new());
+    assert!(matches!(block, Block::Wide(Wide { .. })));
+    SCOPES.take();
+    Layer::forward(&block, &Tensor::new());
+    assert_eq!(SCOPES.take(), ["Wide::forward"]);
+    let fields: Vec<_> = Block::describe().fields.iter().map(|field| field.ty).collect();
+    assert_eq!(fields, ["Narrow", "Wide"]);
 }

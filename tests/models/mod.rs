@@ -3,15 +3,21 @@
 pub mod attention;
 pub mod context;
 pub mod context_encoder;
+pub mod convolutional;
+pub mod frozen;
 pub mod gated;
 pub mod gpt;
 pub mod heads;
+pub mod kinds;
 pub mod mixer;
+pub mod modulated;
 pub mod moe;
 pub mod operations;
 pub mod reductions;
 pub mod repeated;
+pub mod shapes;
 pub mod staged;
+pub mod tailored;
 pub mod token_mlp;
 
 use meshwright::checkpoint::hf::{Gpt2Config, Gpt2Dropout};
@@ -48,7 +54,7 @@ pub mod plain_llama {
 
 /// The GPT-2 with a whole residual stream.
 pub mod plain_gpt2 {
-    use meshwright::models::gpt2::{Gpt2Config, HF_NAMES};
+    use meshwright::models::gpt2::{Gpt2Config, Gpt2Dropout, HF_NAMES};
 
     include!(concat!(env!("OUT_DIR"), "/plain_gpt2.rs"));
 }
@@ -63,6 +69,21 @@ pub mod plain_mixer {
     include!(concat!(env!("OUT_DIR"), "/plain_mixer.rs"));
 }
 
+/// [`convolutional`] with a whole residual stream.
+pub mod plain_convolutional {
+    include!(concat!(env!("OUT_DIR"), "/plain_convolutional.rs"));
+}
+
+/// [`convolutional`] with a sequence that is distributed over cp.
+pub mod distributed_convolutional {
+    include!(concat!(env!("OUT_DIR"), "/distributed_convolutional.rs"));
+}
+
+/// [`distributed_convolutional`] with recomputed layers.
+pub mod recomputed_convolutional {
+    include!(concat!(env!("OUT_DIR"), "/recomputed_convolutional.rs"));
+}
+
 /// The Llama with segments of two layers, and some results saved.
 pub mod saving_llama {
     use meshwright::models::llama::{HF_NAMES, LlamaConfig};
@@ -75,6 +96,11 @@ pub mod nested_llama {
     use meshwright::models::llama::{HF_NAMES, LlamaConfig};
 
     include!(concat!(env!("OUT_DIR"), "/nested_llama.rs"));
+}
+
+/// [`frozen`] without frozen fields.
+pub mod thawed {
+    include!(concat!(env!("OUT_DIR"), "/thawed.rs"));
 }
 
 /// [`mixer`] with one segment between embedding and head.

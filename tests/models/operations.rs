@@ -42,6 +42,8 @@ pub struct Operations {
     /// Layers.
     pub rms_norm: RmsNorm<Hidden>,
     /// Layers.
+    pub offset_norm: RmsNorm<Hidden>,
+    /// Layers.
     pub layer_norm: LayerNorm<Hidden>,
     /// Layers.
     pub linear: Linear<Hidden, Ffn>,
@@ -79,6 +81,10 @@ pub struct Operations {
     pub relative: RelativeBias<Buckets, Heads>,
     /// Optional operands of attention.
     pub sinks: AttentionSinks<Heads>,
+    /// Depthwise convolution.
+    pub causal_conv: CausalConv<Hidden, 3>,
+    /// Convolution along the whole sequence.
+    pub conv1d: Conv1d<Hidden, Ffn, 3, 2, 1>,
     /// Out of heads.
     pub o: Linear<(Heads, HeadDim), Hidden>,
 }

@@ -9,7 +9,7 @@ from case import INIT_STD, LAYERS, Case
 
 @dataclass
 class Gpt2Case(Case):
-    """One GPT-2 and its data. Models are loaded for evaluation, so none drops anything."""
+    """One GPT-2 and its data, without dropout."""
 
     positions: int
 
@@ -34,6 +34,9 @@ class Gpt2Case(Case):
             n_head=self.heads,
             n_positions=self.positions,
             layer_norm_epsilon=self.eps,
+            embd_pdrop=0.0,
+            attn_pdrop=0.0,
+            resid_pdrop=0.0,
             initializer_range=INIT_STD,
             bos_token_id=1,
             eos_token_id=2,

@@ -49,16 +49,29 @@ SCALINGS = {
         "rope_theta": 10000.0, "partial_rotary_factor": 0.75,
         "original_max_position_embeddings": 512,
     },
+    "longrope_short": {
+        "rope_type": "longrope", "rope_theta": 10000.0, "factor": 32.0,
+        "short_factor": [1.0, 1.02, 1.03, 1.08, 1.1, 1.25, 1.5, 2.75],
+        "long_factor": [1.05, 1.2, 2.5, 6.75, 15.0, 24.0, 40.0, 62.5],
+        "original_max_position_embeddings": 8192,
+    },
+    "longrope_partial": {
+        "rope_type": "longrope", "rope_theta": 10000.0, "partial_rotary_factor": 0.75,
+        "attention_factor": 1.19, "short_factor": [1.0, 1.0, 1.0, 1.25, 1.5, 2.0],
+        "long_factor": [1.0, 1.12, 2.4, 10.5, 33.0, 47.75],
+        "original_max_position_embeddings": 4096,
+    },
 }
 
 
 @contextmanager
 def in_f64():
-    """`modeling_rope_utils` asks for `torch.float` by name."""
-    original = torch.float, torch.float32
+    """`modeling_rope_utils` asks for `torch.float` by name, and converts to it by a method."""
+    original = torch.float, torch.float32, torch.Tensor.float
     torch.float = torch.float32 = torch.float64
+    torch.Tensor.float = torch.Tensor.double
     yield
-    torch.float, torch.float32 = original
+    torch.float, torch.float32, torch.Tensor.float = original
 
 
 def frequencies(config, seq=None):

@@ -36,6 +36,7 @@ impl Candidates {
                 result,
                 epilogue: MatMulEpilogue::Plain,
                 is_grouped: false,
+                batch: None,
             },
             observed: RefCell::default(),
             runs: RefCell::default(),

@@ -53,8 +53,10 @@ fn norm_backward_takes_two_launches() {
             backend.rms_norm_backward(RmsNormBackwardArgs {
                 x,
                 weight,
+                offset: 0.0,
                 inv_rms: inv,
                 dy,
+                dots: None,
                 dx,
                 dweight,
             })

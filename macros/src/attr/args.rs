@@ -149,7 +149,9 @@ impl<'a> Args<'a> {
 
     /// The keys that this version supports.
     fn names(&self) -> Vec<&'static str> {
-        let usable = |row: &&KeyRow| !matches!(row.value, Value::Elsewhere(_) | Value::FieldPath);
+        let usable = |row: &&KeyRow| {
+            !matches!(row.value, Value::Elsewhere(_) | Value::FieldPath | Value::OfParameter)
+        };
         self.attribute.keys.iter().filter(usable).map(|row| row.name).collect()
     }
 

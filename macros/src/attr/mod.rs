@@ -6,7 +6,9 @@
 
 pub mod args;
 mod fold;
+pub mod init;
 pub mod mesh_test;
+mod param_rows;
 pub mod pipeline_stage;
 pub mod recompute;
 #[cfg(test)]

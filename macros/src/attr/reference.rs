@@ -54,6 +54,8 @@ fn key_rows(attribute: &str, KeyRow { name, value, meaning }: &KeyRow) -> String
         }
         Value::FieldPaths => row(&format!("{name} = [field, field.path]"), meaning),
         Value::Meshes => row(&format!("{name} = [\"dp=2\", \"tp=2\"]"), meaning),
+        Value::Initial { number: Some(_), .. } => row(&format!("{name}(N)"), meaning),
+        Value::Initial { .. } | Value::OfParameter => row(name, meaning),
         Value::Cost => row(&format!("{name} = N"), meaning),
         Value::Flag => row(name, meaning),
         Value::Crate => row(&format!("{name} = some::path"), meaning),

@@ -4,6 +4,8 @@
 
 #![cfg_attr(not(test), expect(dead_code, reason = "some sentences are for the reference only"))]
 
+pub use super::param_rows::{FROZEN, INIT, SHARED};
+
 /// An attribute of this crate.
 pub struct AttributeRow {
     /// The name: `name` in `#[name(..)]`.
@@ -47,12 +49,25 @@ pub enum Value {
     Cost,
     /// `meshes = ["dp=2", "tp=2"]`: meshes in quotes.
     Meshes,
+    /// `normal(0.02)`: initial values, the variant of the runtime's type, and what their number may be.
+    Initial { variant: Option<&'static str>, number: Option<Least> },
+    /// `bias = zeros`: initial values of a parameter. The key stands for its name.
+    OfParameter,
     /// A flag without a value.
     Flag,
     /// `crate = some::path`.
     Crate,
     /// A mesh axis that is not set by an attribute; the text names the place where it is set.
     Elsewhere(&'static str),
+}
+
+/// The least number of initial values.
+#[derive(Clone, Copy)]
+pub enum Least {
+    /// Zero; the number is named in messages.
+    Zero(&'static str),
+    /// None: any number.
+    Any,
 }
 
 /// A named grouping of layers.
@@ -318,7 +333,7 @@ pub const MESH_AXES: [&str; 6] = ["pp", "dp", "fsdp", "ep", "cp", "tp"];
 
 /// All attributes, in the order of the reference.
 pub const ATTRIBUTES: &[AttributeRow] =
-    &[MODEL, FORWARD, SHARDED, TIED, RECOMPUTE, PIPELINE_STAGE, MESH_TEST];
+    &[MODEL, FORWARD, SHARDED, TIED, SHARED, FROZEN, INIT, RECOMPUTE, PIPELINE_STAGE, MESH_TEST];
 
 /// The axes after `@` in `dims!`.
 pub const AXES: &[AxisRow] = &[

@@ -17,6 +17,7 @@ pub fn check(cx: &Ctxt, model: &mut Model) {
         attributes_are_not_conditional(cx, field);
         scatter_ends_a_sum(cx, field);
         unit_has_parameters(cx, field);
+        tied_field_has_no_parameters(cx, field);
         if let Err(error) = type_parameter_can_be_recomputed(&model.item, field) {
             cx.push(error);
             not_recomputed.push(i);
@@ -97,6 +98,31 @@ fn unit_has_parameters(cx: &Ctxt, field: &Field) {
             format_args!(
                 "`{name}` has no parameters of its own: its weight belongs to `{owner}` and to the unit of `{owner}`; \
                  remove `fsdp` from `{name}`, or put it on `{}`",
+                owner.first()
+            ),
+        );
+    }
+}
+
+/// Checks that a field that is always tied has no attributes of parameters of its own.
+fn tied_field_has_no_parameters(cx: &Ctxt, field: &Field) {
+    let Some(tied) = &field.tied else { return };
+    let (name, owner) = (&field.name, &tied.path);
+    if let Some(shared) = &field.shared {
+        cx.error_at(
+            shared,
+            format_args!(
+                "`{name}` has the weight of `{owner}`, and cannot share another one among the layers of a stack: \
+                 remove `#[shared]` or `#[tied(..)]`"
+            ),
+        );
+    }
+    if let (Some(init), None) = (&field.init, &tied.when) {
+        cx.error_at(
+            &init.attr,
+            format_args!(
+                "`{name}` has no parameters of its own: it begins as `{owner}`; remove `#[init(..)]`, or put it on \
+                 `{}`",
                 owner.first()
             ),
         );

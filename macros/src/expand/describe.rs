@@ -5,6 +5,7 @@ use quote::quote;
 use syn::Generics;
 use syn::ext::IdentExt;
 
+use crate::attr::init::InitialValues;
 use crate::attr::recompute::Recompute;
 use crate::attr::sharded::Sharded;
 use crate::expand::stages;
@@ -41,6 +42,8 @@ fn describe_field(private: &TokenStream, field: &Field) -> TokenStream {
     let ty = shown(&field.ty);
     let sharded = option(field.sharded.as_ref().map(Sharded::shown));
     let tied = option(field.tied.as_ref().map(|tied| tied.path.dotted()));
+    let (shared, frozen) = (field.shared.is_some(), field.frozen.is_some());
+    let init = option(field.init.as_ref().map(InitialValues::shown));
     let recompute = option(field.recompute.as_ref().map(Recompute::shown));
     let stage = stages::describe_stage(private, field.stage.as_ref());
     quote! {
@@ -50,6 +53,9 @@ fn describe_field(private: &TokenStream, field: &Field) -> TokenStream {
             ty: #ty,
             sharded: #sharded,
             tied: #tied,
+            shared: #shared,
+            frozen: #frozen,
+            init: #init,
             recompute: #recompute,
             stage: #stage,
         },

@@ -5,3 +5,4 @@ pub mod forward;
 pub mod mesh_test;
 pub mod model;
 pub mod stages;
+pub mod variants;

@@ -5,6 +5,7 @@ use quote::{quote, quote_spanned};
 use syn::ext::IdentExt;
 use syn::{Fields, Generics, Ident, Item, Type, WherePredicate, parse_quote};
 
+use crate::attr::init::NamedInit;
 use crate::attr::recompute::{Grouping, Recompute};
 use crate::attr::sharded::Cut;
 use crate::attr::{FieldPath, Runtime, Tied};
@@ -25,7 +26,7 @@ pub fn expand(model: &Model) -> TokenStream {
     let item = sharded_struct(model);
     let build = build_impl(model);
     let describe = describe::model_impl(model, &generics_that_build(model));
-    let recompute = recompute_impl(model);
+    let recompute = recompute_impl(&model.runtime, &model.item.ident, &model.item.generics);
     let stages = stages::pipeline_model_impl(model);
     let boundaries = stages::boundary_check(model);
     quote!(#item #build #describe #recompute #stages #boundaries)
@@ -197,6 +198,15 @@ fn build_field(model: &Model, builder: &Ident, field: &Field) -> TokenStream {
         let when = option(tied.when.as_ref().map(|when| when.value.value()));
         child = quote!(#private::Builder::tie(#child, #target, #when));
     }
+    if field.shared.is_some() {
+        child = quote!(#private::Builder::share(#child));
+    }
+    if field.frozen.is_some() {
+        child = quote!(#private::Builder::freeze(#child));
+    }
+    for value in field.init.iter().flat_map(|init| &init.values) {
+        child = set_init(&private, child, value);
+    }
     if let Some(recompute) = &field.recompute {
         let policy = policy(&private, recompute);
         child = quote!(#private::Builder::recompute(#child, #policy));
@@ -205,6 +215,17 @@ fn build_field(model: &Model, builder: &Ident, field: &Field) -> TokenStream {
     // The name gets the span of the type too, as rustc underlines the two together.
     let name = relocated(quote!(#name), ends(ty).0);
     quote!(#(#cfgs)* #name: #value,)
+}
+
+/// Writes the call that sets initial values: `Builder::init(.., None, Init::Normal(0.02))`.
+fn set_init(private: &TokenStream, child: TokenStream, value: &NamedInit) -> TokenStream {
+    let param = option(value.param.as_ref().map(|param| param.unraw().to_string()));
+    let Some(variant) = value.variant else {
+        return quote!(#private::Builder::scaled_init(#child, #param));
+    };
+    let variant = Ident::new(variant, Span::call_site());
+    let number = value.number.as_ref().map(|number| quote!((#number)));
+    quote!(#private::Builder::init(#child, #param, #private::Init::#variant #number))
 }
 
 /// Writes the policy: `RecomputePolicy { grouping: Grouping::Every(2), save: &["attn.core"], offload: false }`.
@@ -299,10 +320,9 @@ fn save_probe(model: &Model, field: &Field) -> Option<TokenStream> {
 /// ```
 ///
 /// It has the span of the struct's name, which rustc prints in its list of types that can be recomputed.
-fn recompute_impl(model: &Model) -> TokenStream {
-    let name = &model.item.ident;
-    let private = model.runtime.private(name.span());
-    let (impl_generics, ty_generics, where_clause) = model.item.generics.split_for_impl();
+pub fn recompute_impl(runtime: &Runtime, name: &Ident, generics: &Generics) -> TokenStream {
+    let private = runtime.private(name.span());
+    let (impl_generics, ty_generics, where_clause) = generics.split_for_impl();
     quote_spanned! {name.span()=>
         #[automatically_derived]
         impl #impl_generics #private::Recompute for #name #ty_generics #where_clause {

@@ -69,6 +69,17 @@ impl<D: Whole> Dim for D {
     const NAME: &'static str = <D as Whole>::DECLARED_NAME;
     const VARIES: AxisSet = D::Home::VARIES;
 }
+pub trait Named: Dim {
+    type Name;
+}
+pub mod name {
+    macro_rules! digits {
+        ($($digit:ident)*) => {$(
+            pub struct $digit;
+        )*};
+    }
+    digits! { H0 H1 H2 H3 H4 H5 H6 H7 H8 H9 HA HB HC HD HE HF }
+}
 pub trait Local: Whole<Home = Here> {}
 pub trait BatchDim: Whole<Home = Data> {}
 pub struct Split<D, A>(PhantomData<(D, A)>);
@@ -95,6 +106,27 @@ impl Builder<'_> {
         self.log.borrow_mut().push(format!("{} -> {target}{when}", self.path));
         self
     }
+    pub fn kind(&self, name: &str, variants: &[&str]) -> usize {
+        self.log.borrow_mut().push(format!("{} is a {name} of {variants:?}", self.path));
+        1
+    }
+    pub fn share(&mut self) -> &mut Self {
+        self.log.borrow_mut().push(format!("{} is shared", self.path));
+        self
+    }
+    pub fn init(&mut self, param: Option<&str>, init: Init) -> &mut Self {
+        let param = param.map(|name| format!("`{name}` of ")).unwrap_or_default();
+        self.log.borrow_mut().push(format!("{param}{} begins as {init:?}", self.path));
+        self
+    }
+    pub fn scaled_init(&mut self, param: Option<&str>) -> &mut Self {
+        self.log.borrow_mut().push(format!("{} is scaled, {param:?}", self.path));
+        self
+    }
+    pub fn freeze(&mut self) -> &mut Self {
+        self.log.borrow_mut().push(format!("{} is frozen", self.path));
+        self
+    }
     pub fn unit(&mut self) -> &mut Self {
         self.log.borrow_mut().push(format!("{} is a unit", self.path));
         self
@@ -108,6 +140,15 @@ impl Builder<'_> {
     pub fn log(&self) -> Vec<String> {
         self.log.borrow().clone()
     }
+}
+
+#[derive(Debug)]
+pub enum Init {
+    Zeros,
+    Ones,
+    Constant(f32),
+    Normal(f32),
+    Uniform(f32),
 }
 
 pub trait Build: Sized {
@@ -127,6 +168,9 @@ pub struct FieldDescription {
     pub ty: &'static str,
     pub sharded: Option<&'static str>,
     pub tied: Option<&'static str>,
+    pub shared: bool,
+    pub frozen: bool,
+    pub init: Option<&'static str>,
     pub recompute: Option<&'static str>,
     pub stage: Option<StageDescription>,
 }
@@ -452,4 +496,11 @@ pub fn assert_mesh_independent<const N: usize>(
 ) {
     let of = |index| body(&Rank(index)).map_or(f64::NAN, |observed| observed.0);
     assert!(N == 0 || of(0) == of(1), "{meshes:?} differs");
+}
+
+pub fn forward_variant<V: Module, F: Module<In = V::In, Out = V::Out>>(
+    layer: &V,
+    input: &V::In,
+) -> V::Out {
+    layer.forward(input)
 }

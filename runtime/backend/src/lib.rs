@@ -9,6 +9,7 @@ mod device;
 mod dry_run;
 mod dtype;
 mod expr;
+mod leaf_strides;
 #[doc(hidden)]
 pub mod math;
 mod observed;
@@ -30,15 +31,18 @@ pub use device::{
 };
 pub use dry_run::DryRunBackend;
 pub use dtype::{DType, Element};
-pub use expr::{DropoutMask, Expr, Node};
+pub use expr::{Comparison, DropoutMask, Expr, Node};
+pub use leaf_strides::{LeafPositions, LeafStrides};
 pub use observed::{Kernel, KernelObserver, KernelOp};
 pub use ops::{
-    AdamGroup, AdamStep, AttentionOps, AttentionShape, Backend, Band, BlockCopy, BlockIndex,
-    CopyOps, CudaKernel, DimFunction, DimPositions, DimReduction, DistanceBias, ElementwiseOps,
-    EmbeddingOps, Gemm, GemmEpilogue, HeadOps, KernelArg, KeyRanges, LaunchGrid, LeafGrad, LossOps,
-    MAX_TOP_K, MatmulOps, MiddleDim, MiddleDimOps, NormOps, OptimizerOps, RandomOps, ReductionOps,
-    ResidualSum, RopeLayout, RopeOps, RopeShape, RouterOptions, RouterScore, RoutingOps,
-    RoutingShape, SequenceLayout, SgdStep, SoftmaxOps,
+    AdamGroup, AdamStep, AttentionOps, AttentionShape, Backend, Band, BatchLoop, BatchedGemm,
+    BlockCopy, BlockIndex, CausalConvShape, ConvolutionOps, CopyDim, CopyOps, CudaKernel,
+    DimFunction, DimPositions, DimReduction, DistanceBias, ElementwiseOps, EmbeddingOps, Gemm,
+    GemmEpilogue, HeadOps, IndexOps, IndexedDim, KernelArg, KeyRanges, LaunchGrid, LeafGrad,
+    LossOps, MAX_TOP_K, MatmulOps, MiddleDim, MiddleDimOps, NormOps, OptimizerOps, PositionRange,
+    RandomOps, ReductionOps, ResidualSum, RopeLayout, RopeOps, RopeShape, RouterOptions,
+    RouterScore, RoutingOps, RoutingShape, SequenceLayout, SgdStep, SoftmaxOps, StridedCopy,
+    UnfoldShape,
 };
 pub use out_of_memory::OutOfMemory;
 pub use reduce_op::ReduceOp;

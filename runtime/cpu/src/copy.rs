@@ -5,8 +5,9 @@ use half::bf16;
 use super::CpuBackend;
 use super::float::{self, Float, by_float};
 use super::simd::dispatch;
+use super::strided_copy::copy_strided;
 use super::workers::{Rows, Workers};
-use meshwright_backend::{BlockCopy, CopyOps, DType, View, ViewMut};
+use meshwright_backend::{BlockCopy, CopyOps, DType, StridedCopy, View, ViewMut};
 
 impl CopyOps for CpuBackend {
     fn copy_blocks(&self, copy: &BlockCopy, src: View, mut dst: ViewMut) {
@@ -16,6 +17,16 @@ impl CopyOps for CpuBackend {
             DType::Bf16 => copy_blocks::<bf16>(workers, copy, src.typed(), dst.typed()),
             DType::U32 => copy_blocks::<u32>(workers, copy, src.typed(), dst.typed()),
             DType::F64 => copy_blocks::<f64>(workers, copy, src.typed(), dst.typed()),
+        }
+    }
+
+    fn copy_strided(&self, copy: &StridedCopy, src: View, mut dst: ViewMut) {
+        let workers = &self.workers;
+        match dst.dtype() {
+            DType::F32 => copy_strided::<f32>(workers, copy, src.typed(), dst.typed()),
+            DType::Bf16 => copy_strided::<bf16>(workers, copy, src.typed(), dst.typed()),
+            DType::U32 => copy_strided::<u32>(workers, copy, src.typed(), dst.typed()),
+            DType::F64 => copy_strided::<f64>(workers, copy, src.typed(), dst.typed()),
         }
     }
 

@@ -5,6 +5,7 @@
 
 mod attention;
 mod backend;
+mod convolution;
 mod copy;
 #[cfg(target_arch = "x86_64")]
 mod dots;
@@ -12,6 +13,7 @@ mod embedding;
 mod float;
 mod gemm;
 mod head;
+mod index;
 mod loss;
 mod map;
 mod math;
@@ -27,6 +29,7 @@ mod routing;
 mod scratch;
 mod simd;
 mod softmax;
+mod strided_copy;
 mod update;
 mod workers;
 

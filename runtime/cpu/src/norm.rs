@@ -1,5 +1,7 @@
 //! RMSNorm and LayerNorm over rows.
 
+use std::ops::Range;
+
 use super::CpuBackend;
 use super::float::{Float, by_float};
 use super::math::{fma, lane_sum};
@@ -7,7 +9,8 @@ use super::scratch::with_scratch;
 use super::simd::dispatch;
 use super::workers::{Rows, Workers};
 use meshwright_backend::ops::norm::{
-    LayerNormArgs, LayerNormBackwardArgs, RmsNormArgs, RmsNormBackwardArgs,
+    GainAndGradient, LayerNormArgs, LayerNormBackwardArgs, RmsNormArgs, RmsNormBackwardArgs,
+    RmsNormSumsArgs, RowSums,
 };
 use meshwright_backend::{Element, ElementwiseOps, Expr, LeafGrad, NormOps, ResidualSum, View};
 
@@ -22,6 +25,10 @@ impl NormOps for CpuBackend {
 
     fn rms_norm_backward(&self, args: RmsNormBackwardArgs) {
         by_float!(args.x.dtype() => T; rms_norm_backward::<T>(&self.workers, args));
+    }
+
+    fn rms_norm_sums(&self, args: RmsNormSumsArgs) {
+        by_float!(args.x.dtype() => T; rms_norm_sums::<T>(&self.workers, args));
     }
 
     fn layer_norm(&self, mut args: LayerNormArgs) {
@@ -71,35 +78,46 @@ impl GradTarget<'_, f32> {
 }
 
 fn rms_norm<T: Float>(workers: &Workers, args: RmsNormArgs) {
-    let RmsNormArgs { x, weight, eps, mut y, mut inv_rms, .. } = args;
+    let RmsNormArgs { x, weight, offset, eps, squares, mut y, mut inv_rms, .. } = args;
     let (x, weight, y, inv_rms) = (x.typed::<T>(), weight.typed(), y.typed(), inv_rms.typed());
     let (rows, cols) = (inv_rms.len(), weight.len());
     assert_eq!([x.len(), y.len()], [rows * cols; 2], "rms_norm: {rows} rows of {cols}");
     workers.rows(rows, cols, (Rows(y, cols), Rows(inv_rms, 1)), |range, (y, inv_rms)| {
-        rms_rows(&x[range.start * cols..range.end * cols], weight, eps, y.0, inv_rms.0);
+        let squares = given_sums(squares, range.clone());
+        let x = &x[range.start * cols..range.end * cols];
+        rms_rows(x, weight, offset, eps, squares, y.0, inv_rms.0);
     });
 }
 
 dispatch! {
     fn rms_rows<const FMA: bool, T: Float>(
-        x: &[T], weight: &[T], eps: f32, y: &mut [T], inv_rms: &mut [f32],
+        x: &[T],
+        weight: &[T],
+        offset: f32,
+        eps: f32,
+        squares: Option<(&[f32], usize)>,
+        y: &mut [T],
+        inv_rms: &mut [f32],
     ) {
         let cols = weight.len();
         for (row, inv_rms) in inv_rms.iter_mut().enumerate() {
             let x = &x[row * cols..][..cols];
             let y = &mut y[row * cols..][..cols];
-            let squares = lane_sum([x], |[x]| x * x);
-            let inv = 1.0 / (squares / cols as f32 + eps).sqrt();
+            let mean = match squares {
+                Some((squares, of_whole_row)) => squares[row] / of_whole_row as f32,
+                None => lane_sum([x], |[x]| x * x) / cols as f32,
+            };
+            let inv = 1.0 / (mean + eps).sqrt();
             *inv_rms = inv;
             for i in 0..cols {
-                y[i] = T::narrow_from_f32(x[i].widen_to_f32() * inv * weight[i].widen_to_f32());
+                y[i] = T::narrow_from_f32(x[i].widen_to_f32() * inv * (weight[i].widen_to_f32() + offset));
             }
         }
     }
 }
 
 fn rms_norm_backward<T: Float>(workers: &Workers, args: RmsNormBackwardArgs) {
-    let RmsNormBackwardArgs { x, weight, inv_rms, dy, dx, dweight } = args;
+    let RmsNormBackwardArgs { x, weight, offset, inv_rms, dy, dots, dx, dweight } = args;
     let (x, weight, inv_rms, dy) = (x.typed::<T>(), weight.typed(), inv_rms.typed(), dy.typed());
     let (rows, cols) = (inv_rms.len(), weight.len());
     let GradTarget { to: dx, accumulate } = dx.into();
@@ -118,7 +136,9 @@ fn rms_norm_backward<T: Float>(workers: &Workers, args: RmsNormBackwardArgs) {
                 let at = first * cols..last * cols;
                 let inv_rms = &inv_rms[first..last];
                 let (x, dy) = (&x[at.clone()], &dy[at]);
-                rms_rows_backward(x, weight, inv_rms, dy, dx.0, accumulate, sum.0);
+                let rows =
+                    RmsRows { x, weight, offset, inv_rms, dy, dots: given_sums(dots, first..last) };
+                rms_rows_backward(rows, dx.0, accumulate, sum.0);
             },
         );
         if let Some(dweight) = dweight {
@@ -127,32 +147,85 @@ fn rms_norm_backward<T: Float>(workers: &Workers, args: RmsNormBackwardArgs) {
     });
 }
 
+/// Inputs of the backward of some rows of an RMSNorm.
+struct RmsRows<'a, T> {
+    x: &'a [T],
+    weight: &'a [T],
+    offset: f32,
+    inv_rms: &'a [f32],
+    dy: &'a [T],
+    dots: Option<(&'a [f32], usize)>,
+}
+
 dispatch! {
     fn rms_rows_backward<const FMA: bool, T: Float>(
-        x: &[T],
-        weight: &[T],
-        inv_rms: &[f32],
-        dy: &[T],
+        rows: RmsRows<T>,
         dx: &mut [T],
         accumulate: bool,
         dweight: &mut [f32],
     ) {
+        let RmsRows { x, weight, offset, inv_rms, dy, dots } = rows;
         let cols = weight.len();
         let dweight = &mut dweight[..cols];
         for (row, &inv) in inv_rms.iter().enumerate() {
             let x = &x[row * cols..][..cols];
             let dy = &dy[row * cols..][..cols];
             let dx = &mut dx[row * cols..][..cols];
-            let dot = lane_sum([x, weight, dy], |[x, w, dy]| dy * w * x);
-            let shift = inv * inv * inv * dot / cols as f32;
+            let (dot, of_whole_row) = match dots {
+                Some((dots, of_whole_row)) => (dots[row], of_whole_row),
+                None => (lane_sum([x, weight, dy], |[x, w, dy]| dy * (w + offset) * x), cols),
+            };
+            let shift = inv * inv * inv * dot / of_whole_row as f32;
             // Zipped, not indexed: a check of every index would keep the loop over bf16 from being vectorized.
             let gradients = dx.iter_mut().zip(&mut *dweight);
             for (((dx, dweight), (x, dy)), weight) in gradients.zip(x.iter().zip(dy)).zip(weight) {
                 let (x, dy) = (x.widen_to_f32(), dy.widen_to_f32());
-                let d = inv * dy * weight.widen_to_f32() - shift * x;
+                let d = inv * dy * (weight.widen_to_f32() + offset) - shift * x;
                 *dx = T::narrow_from_f32(if accumulate { dx.widen_to_f32() + d } else { d });
                 *dweight = fma::<FMA>(dy, x * inv, *dweight);
             }
+        }
+    }
+}
+
+/// Returns the given sums of some rows, and the columns of whole rows.
+fn given_sums(sums: Option<RowSums<'_>>, rows: Range<usize>) -> Option<(&[f32], usize)> {
+    sums.map(|RowSums { sums, cols }| (&sums.typed()[rows], cols))
+}
+
+fn rms_norm_sums<T: Float>(workers: &Workers, args: RmsNormSumsArgs) {
+    let RmsNormSumsArgs { cols, x, factors, mut sums } = args;
+    let (x, sums) = (x.typed::<T>(), sums.typed());
+    let rows = sums.len();
+    assert_eq!(x.len(), rows * cols, "rms_norm: {rows} rows of {cols}");
+    let factors = factors.map(|GainAndGradient { weight, offset, dy }| {
+        assert_eq!((weight.len(), dy.len()), (cols, x.len()), "rms_norm: {rows} rows of {cols}");
+        (weight.typed(), offset, dy.typed())
+    });
+    workers.rows(rows, cols, Rows(sums, 1), |range, sums| {
+        let at = range.start * cols..range.end * cols;
+        let factors = factors
+            .map(|(weight, offset, dy): (&[T], f32, &[T])| (weight, offset, &dy[at.clone()]));
+        sum_rows(&x[at], cols, factors, sums.0);
+    });
+}
+
+dispatch! {
+    fn sum_rows<const FMA: bool, T: Float>(
+        x: &[T],
+        cols: usize,
+        factors: Option<(&[T], f32, &[T])>,
+        sums: &mut [f32],
+    ) {
+        for (row, sum) in sums.iter_mut().enumerate() {
+            let x = &x[row * cols..][..cols];
+            *sum = match factors {
+                Some((weight, offset, dy)) => {
+                    let dy = &dy[row * cols..][..cols];
+                    lane_sum([x, weight, dy], |[x, w, dy]| dy * (w + offset) * x)
+                }
+                None => lane_sum([x], |[x]| x * x),
+            };
         }
     }
 }

@@ -24,7 +24,15 @@ type Words<T> = [[T; LANES]; 4];
 
 impl RandomOps for CpuBackend {
     fn fill_normal(&self, key: u64, std: f32, index: &BlockIndex, mut out: ViewMut) {
-        by_float!(out.dtype() => T; fill_normal::<T>(&self.workers, key, std, index, out.typed()));
+        by_float!(out.dtype() => T; fill_block::<T>(&self.workers, index, out.typed(), |index, run| {
+            normal_run(key, std, index, run)
+        }));
+    }
+
+    fn fill_uniform(&self, key: u64, bound: f32, index: &BlockIndex, mut out: ViewMut) {
+        by_float!(out.dtype() => T; fill_block::<T>(&self.workers, index, out.typed(), |index, run| {
+            uniform_run(key, bound, index, run)
+        }));
     }
 }
 
@@ -53,13 +61,32 @@ dispatch! {
     }
 }
 
-fn fill_normal<T: Float>(workers: &Workers, key: u64, std: f32, index: &BlockIndex, out: &mut [T]) {
+/// Fills a block by `fill`, which gets contiguous runs of the global tensor with the index of their first element.
+fn fill_block<T: Float>(
+    workers: &Workers,
+    index: &BlockIndex,
+    out: &mut [T],
+    fill: impl Fn(u64, &mut [T]) + Sync,
+) {
     assert_eq!(index.len(), out.len(), "the block index fits the operand");
     workers.chunks(out.len().div_ceil(CHUNK), 1, Rows(out, CHUNK), |range, out| {
-        for_each_run(index, range.start * CHUNK, out.0, |index, run| {
-            normal_run(key, std, index, run)
-        });
+        for_each_run(index, range.start * CHUNK, out.0, &fill);
     });
+}
+
+dispatch! {
+    // No fused multiply-add, so that ranks on different CPUs agree.
+    fn uniform_run<const FMA: bool, T: Float>(key: u64, bound: f32, index: u64, run: &mut [T]) {
+        fill_run(key, index, run, |draws| {
+            let mut numbers = [[0.0; LANES]; 4];
+            for (numbers, draws) in numbers.iter_mut().zip(draws) {
+                for (number, draw) in numbers.iter_mut().zip(draws) {
+                    *number = bound * ((*draw as i32 as f32 + 0.5) * (1.0 / 2_147_483_648.0));
+                }
+            }
+            numbers
+        });
+    }
 }
 
 dispatch! {

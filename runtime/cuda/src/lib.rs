@@ -32,6 +32,6 @@ pub use kernels::attention::{
     AttentionTiles, BIAS as ATTENTION_BIAS, PLAIN as PLAIN_ATTENTION, Variant as AttentionVariant,
 };
 pub use kernels::{COMMON, SOURCES};
-pub use matmul::{MatMul, MatMulEpilogue, MatMulOperands};
+pub use matmul::{MatMul, MatMulBatch, MatMulEpilogue, MatMulOperands};
 pub use null_driver::{NullAttention, NullDriver};
 pub use profile::{PROFILE_VARIABLE, Profile, ProfiledDriver};

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use meshwright_backend::{DType, Gemm};
+use meshwright_backend::{BatchLoop, BatchedGemm, DType, Gemm};
 
 /// Shape and dtypes of a matmul of row-major operands; it accumulates in f32.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -18,12 +18,36 @@ pub struct MatMul {
     /// True for a matmul of a grouped GEMM, whose sizes change from call to call: the library's heuristic chooses the
     /// algorithm each time, and nothing is autotuned or kept.
     pub is_grouped: bool,
+    /// The matrices of a batch, which may be parts of larger operands; `None` for one matmul of whole operands.
+    pub batch: Option<MatMulBatch>,
+}
+
+/// Matrices of a batch of matmuls, each at the same distance from the one before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct MatMulBatch {
+    /// Number of matmuls.
+    pub count: usize,
+    /// Distance between the starts of consecutive rows of `a`, `b` and `c`, in elements.
+    pub lead: [usize; 3],
+    /// Distance between consecutive matrices of `a`, `b` and `c`, in elements.
+    pub strides: [usize; 3],
+}
+
+impl MatMul {
+    /// Returns the matmuls as those of a backend.
+    pub fn batched_gemm(&self) -> BatchedGemm {
+        let Gemm { m, n, k, trans_a, trans_b, .. } = self.gemm;
+        let whole = [if trans_a { m } else { k }, if trans_b { k } else { n }, n];
+        let batch = self.batch.unwrap_or(MatMulBatch { count: 1, lead: whole, strides: [0; 3] });
+        let inner = BatchLoop { count: batch.count, strides: batch.strides };
+        BatchedGemm { gemm: self.gemm, lead: batch.lead, batch: [BatchLoop::ONE, inner] }
+    }
 }
 
 /// Prints sizes, transposed inputs in BLAS notation, dtypes and the epilogue.
 impl fmt::Display for MatMul {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let MatMul { gemm, inputs, result, epilogue, .. } = self;
+        let MatMul { gemm, inputs, result, epilogue, batch, .. } = self;
         let Gemm { m, n, k, trans_a, trans_b, accumulate } = gemm;
         let [a, b] = [trans_a, trans_b].map(|transposed| if *transposed { 'T' } else { 'N' });
         let accumulate = if *accumulate { " accumulate" } else { "" };
@@ -33,6 +57,9 @@ impl fmt::Display for MatMul {
             MatMulEpilogue::BiasGelu { aux: false } => " bias GELU",
             MatMulEpilogue::BiasGelu { aux: true } => " bias GELU AUX",
         };
+        if let Some(MatMulBatch { count, .. }) = batch {
+            write!(f, "{count} of ")?;
+        }
         write!(f, "{m} x {n} x {k} {a}{b} {inputs} -> {result}{accumulate}{epilogue}")
     }
 }

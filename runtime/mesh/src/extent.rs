@@ -152,6 +152,15 @@ impl Extent {
         }
     }
 
+    /// Returns the extent of the first of two dims that this dim is parted into, the second of `inner` elements; `None`
+    /// if a range of indices does not begin and end between groups of `inner` elements.
+    #[doc(hidden)]
+    pub fn parted(self, inner: usize) -> Option<Extent> {
+        let Ranges { offset, len, gap } = self.held_ranges().divided_by(inner)?;
+        let global = quotient(self.global, inner)?;
+        Some(Extent { global, local: len, offset, gap, cut: self.cut.divided_by(inner)?, ..self })
+    }
+
     fn unsplit_at(global: usize, held: Ranges) -> Extent {
         let Ranges { offset, len, gap } = held;
         Extent { global, local: len, offset, gap, cut: held, routing: 0 }
@@ -219,6 +228,18 @@ impl Ranges {
         let gap = Gap { at: self.gap.at * inner, len: self.gap.len * inner };
         Ranges { offset: self.offset * inner, len: self.len * inner, gap }
     }
+
+    /// Returns the rows of `inner` elements each that these are the indices of, if they are those of whole rows.
+    fn divided_by(self, inner: usize) -> Option<Ranges> {
+        let gap = Gap { at: quotient(self.gap.at, inner)?, len: quotient(self.gap.len, inner)? };
+        let [offset, len] = [quotient(self.offset, inner)?, quotient(self.len, inner)?];
+        Some(Ranges { offset, len, gap })
+    }
+}
+
+/// Returns `n / by` if nothing remains.
+fn quotient(n: usize, by: usize) -> Option<usize> {
+    (by > 0 && n.is_multiple_of(by)).then(|| n / by)
 }
 
 /// Returns the number of elements of each dim of the global tensor.
@@ -264,8 +285,8 @@ pub fn named_sizes(dims: &[DimInfo], extents: &[Extent]) -> String {
 pub fn check_sizes(dims: &[DimInfo], left: (&str, &[Extent]), right: (&str, &[Extent])) {
     assert!(
         left.1 == right.1,
-        "{} has {}, but {} has {}: make both of the same sizes, and of the same micro-batch \
-         (`Tensor::from_fn(x.rank(), &x.sizes(), ..)` makes one that fits `x`)",
+        "{} has {}, but {} has {}: make both of the same sizes, and of the same micro-batch (`x.like(|at| ..)` makes \
+         one that fits `x`)",
         left.0,
         named_sizes(dims, left.1),
         right.0,
@@ -328,6 +349,8 @@ mod tests {
                     }
                 }
                 let flat = Extent::flattened(&[held, Extent::whole(3)]);
+                assert_eq!(flat.parted(3), Some(held));
+                assert!(held.local == 0 || Extent { local: 1, ..flat }.parted(3).is_none());
                 let expected: Vec<usize> =
                     expected.iter().flat_map(|row| (0..3).map(move |col| row * 3 + col)).collect();
                 check(&flat, size * 3, &expected);

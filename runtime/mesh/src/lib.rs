@@ -8,6 +8,7 @@ mod coordinates;
 mod dim_info;
 mod error;
 mod extent;
+mod halo;
 mod parse;
 mod shape;
 
@@ -23,4 +24,5 @@ pub use shape::MeshShape;
 #[doc(hidden)]
 pub mod __internal {
     pub use crate::extent::{check_sizes, global_sizes, local_len, named_sizes, shape_name};
+    pub use crate::halo::{HaloPart, HaloSide, halo_parts, shortest_range};
 }

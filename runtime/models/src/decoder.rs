@@ -67,7 +67,7 @@ pub fn tensor_role<'a>(
     head_dim: usize,
 ) -> TensorRole<'a> {
     if stored.ends_with("rotary_emb.inv_freq") {
-        return TensorRole::Derived(DerivedTensor::RotaryFrequencies(*rope, head_dim));
+        return TensorRole::Derived(DerivedTensor::RotaryFrequencies(rope.clone(), head_dim));
     }
     if tied && stored == "lm_head.weight" {
         return TensorRole::Derived(DerivedTensor::TiedTo("model.embed_tokens.weight"));

@@ -12,13 +12,10 @@ pub mod gpt2;
 pub mod llama;
 pub mod mixtral;
 pub mod prelude;
-mod rope;
 
 pub use gpt2::{Gpt2, Gpt2Config, Gpt2Dropout};
 pub use llama::{Llama, LlamaConfig};
 pub use mixtral::{Mixtral, MixtralConfig};
 
-#[cfg(test)]
-mod rope_tests;
 #[cfg(test)]
 mod tests;

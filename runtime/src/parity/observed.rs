@@ -64,10 +64,11 @@ impl Observed {
         self.push(Kind::Loss, "", 0, vec![loss as f32]);
     }
 
-    /// Records the gradient of every parameter of `built`, before or after clipping. Every rank calls it.
+    /// Records the gradient of every trained parameter of `built`, before or after clipping. Every rank calls it.
     #[track_caller]
     pub fn gradients<M>(&mut self, built: &Built<M>, gradients: &Gradients<Reduced>) {
-        let params = owned_params(built);
+        let mut params = owned_params(built);
+        params.retain(|(_, param)| !param.is_frozen());
         if let Some((_, first)) = params.first() {
             self.begin_step_if_known(Kind::Gradient, first.path());
         }

@@ -53,7 +53,14 @@ impl LargeMatMul {
         let (m, n, k) = (self.rows, LargeMatMul::SIZE, LargeMatMul::SIZE);
         let gemm = Gemm { m, n, k, trans_a: false, trans_b: false, accumulate: true };
         let (inputs, result) = (DType::F32, DType::F32);
-        let shape = MatMul { gemm, inputs, result, epilogue: MatMulEpilogue::Plain, is_grouped };
+        let shape = MatMul {
+            gemm,
+            inputs,
+            result,
+            epilogue: MatMulEpilogue::Plain,
+            is_grouped,
+            batch: None,
+        };
         let before = stub_number("stub_runs");
         let [a, b, c] = self.operands;
         // SAFETY: the matrices have these sizes.

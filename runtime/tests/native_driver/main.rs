@@ -291,7 +291,7 @@ fn unknown_statuses_are_errors() {
     let gemm = Gemm { m: 2, n: 8, k: 2, trans_a: false, trans_b: false, accumulate: false };
     let (inputs, result) = (DType::F32, DType::F32);
     for epilogue in [MatMulEpilogue::Plain, MatMulEpilogue::Bias] {
-        let shape = MatMul { gemm, inputs, result, epilogue, is_grouped: false };
+        let shape = MatMul { gemm, inputs, result, epilogue, is_grouped: false, batch: None };
         set_stub_number("stub_refuses", 4711);
         let operands = MatMulOperands { bias: c, ..MatMulOperands::plain(c, c, c) };
         // SAFETY: nothing is computed.

@@ -50,7 +50,7 @@ fn matmuls_are_row_major() {
         for (inputs, [from_a, from_b]) in [(DType::F32, f32s), (DType::Bf16, bf16s)] {
             let c = upload(&driver, stream, &vec![100.0f32; m * n]);
             let (result, epilogue) = (DType::F32, MatMulEpilogue::Plain);
-            let shape = MatMul { gemm, inputs, result, epilogue, is_grouped: false };
+            let shape = MatMul { gemm, inputs, result, epilogue, is_grouped: false, batch: None };
             let operands = MatMulOperands::plain(from_a, from_b, c);
             // SAFETY: the matrices have these sizes.
             unsafe { driver.matmul(stream, &shape, &operands) }.unwrap();
@@ -91,6 +91,7 @@ fn epilogues_are_row_major() {
         result: DType::F32,
         epilogue,
         is_grouped: false,
+        batch: None,
     };
     let run = |epilogue, bias, aux| {
         assert_eq!(driver.has_matmul(&with(epilogue)), Ok(true));
@@ -135,6 +136,7 @@ fn refused_epilogues_are_remembered() {
         result: DType::F32,
         epilogue,
         is_grouped: false,
+        batch: None,
     };
     for when in [1, 2] {
         let driver = driver();
@@ -171,7 +173,7 @@ fn matmuls_without_terms_are_zero() {
     let product = |k, accumulate, inputs, result| {
         let gemm = Gemm { m: 2, n: 2, k, trans_a: false, trans_b: false, accumulate };
         let epilogue = MatMulEpilogue::Plain;
-        let shape = MatMul { gemm, inputs, result, epilogue, is_grouped: false };
+        let shape = MatMul { gemm, inputs, result, epilogue, is_grouped: false, batch: None };
         // SAFETY: without terms no inputs are read, and a refused matmul reads nothing.
         unsafe { driver.matmul(stream, &shape, &MatMulOperands::plain(c, c, c)) }
     };

@@ -152,7 +152,7 @@ fn weights() {
         edit(
             name,
             "rope_parameters",
-            serde_json::json!({ "rope_type": "longrope", "rope_theta": 1e4 }),
+            serde_json::json!({ "rope_type": "xpos", "rope_theta": 1e4 }),
         );
     });
     spoilt("bias", &|name| edit(name, "attention_bias", true.into()));
@@ -188,9 +188,7 @@ fn weights() {
             (&from("list"), &["list/config.json: not JSON: "]),
             (
                 &from("rope"),
-                &[
-                    "rope/config.json: rope_parameters.rope_type is \"longrope\"; only \"default\", ",
-                ],
+                &["rope/config.json: rope_parameters.rope_type is \"xpos\"; only \"default\", "],
             ),
             (&from("bias"), &["bias/config.json: attention_bias is true; only"]),
             (

@@ -17,9 +17,12 @@ mod target;
 mod values;
 
 mod attention;
+mod batched_matmul;
+mod convolution;
 mod copy;
 mod embedding;
 mod head;
+mod index;
 mod loss;
 mod map;
 mod matmul;
@@ -31,6 +34,7 @@ mod reduce;
 mod rope;
 mod routing;
 mod softmax;
+mod strided_copy;
 
 pub use attention::{Case as AttentionCase, Results as AttentionResults, shape as attention_shape};
 pub use compare::{assert_close, assert_near, assert_same};
@@ -47,11 +51,13 @@ macro_rules! families {
         $crate::$then! {
             $($run)?;
             matmul { formula sums special_values counted_operations }
+            batched_matmul { formula counted_operations }
             map {
                 formula unused_leaves leaf_and_row nan special_values large_numbers clamped_gradients
-                quotients rate blocks large_indices
+                larger_and_smaller powers comparisons selections quotients repeated positions rate blocks
+                large_indices
             }
-            norm { formula exact_accumulation unneeded_gradients residual }
+            norm { formula exact_accumulation unneeded_gradients residual parts_of_rows }
             softmax { formula special_values }
             head { finished_logits smoothed_gradients }
             loss { formula single_call special_values sum }
@@ -64,10 +70,13 @@ macro_rules! families {
                 long_sequences backward_ranges nan nan_in_document infinite_biases large_scores
                 wide_results accumulation random_parts fixed_parts merged_rows
             }
+            convolution { causal unfolded }
             copy { updates alignments casts fill_and_scale runs }
+            strided_copy { orders repeated }
             embedding { gather gradient frequent }
+            index { by_index largest running_sums }
             optim { adamw adamw_groups sgd updates }
-            random { distribution keys blocks large_indices }
+            random { distribution uniform_distribution keys blocks large_indices }
             routing {
                 top_k grouping dispatch combine weight_gradients weights penalties no_score
                 independent_tokens

@@ -1,13 +1,16 @@
 //! RMSNorm and LayerNorm over rows.
 
 use meshwright_backend::ops::norm::{
-    LayerNormArgs, LayerNormBackwardArgs, RmsNormArgs, RmsNormBackwardArgs,
+    GainAndGradient, LayerNormArgs, LayerNormBackwardArgs, RmsNormArgs, RmsNormBackwardArgs,
+    RmsNormSumsArgs, RowSums,
 };
 use meshwright_backend::{DType, LeafGrad, ResidualSum};
 
 use crate::{FLOATS, Operand, Target, assert_same, values};
 
 const EPS: f32 = 1e-3;
+/// Added to the weights of RMSNorm.
+const OFFSET: f32 = 0.75;
 
 /// Rows and columns: less than a warp of a GPU, a warp, a block, three vectors per lane and less, and more than
 /// registers hold. Rows are few, but enough for two blocks, or for groups that sum several rows.
@@ -95,8 +98,9 @@ impl Norm {
                 inv_std,
             });
         } else {
-            let inv_rms = self.inv.view_mut();
-            target.backend().rms_norm(RmsNormArgs { x, residual, weight, eps, y, inv_rms });
+            let (offset, inv_rms) = (OFFSET, self.inv.view_mut());
+            let args = RmsNormArgs { x, residual, weight, offset, eps, squares: None, y, inv_rms };
+            target.backend().rms_norm(args);
         }
     }
 
@@ -114,8 +118,10 @@ impl Norm {
             target.backend().rms_norm_backward(RmsNormBackwardArgs {
                 x,
                 weight,
+                offset: OFFSET,
                 inv_rms,
                 dy,
+                dots: None,
                 dx,
                 dweight,
             });
@@ -140,9 +146,11 @@ struct Expected {
 }
 
 /// Computes a norm, with gradients of parameters onto the ones of the operands. RMSNorm is LayerNorm with a mean and a
-/// bias of zero.
+/// bias of zero, and an offset of the weight.
 fn reference(norm: &Norm, cols: usize, accumulate: bool) -> Expected {
     let [x, dy, weight, bias] = [&norm.x, &norm.dy, &norm.weight, &norm.bias].map(Operand::wide);
+    let offset = if norm.centered { 0.0 } else { f64::from(OFFSET) };
+    let weight: Vec<f64> = weight.iter().map(|weight| offset + weight).collect();
     let [mut dweight, mut dbias] = if accumulate {
         [&norm.dweight, &norm.dbias].map(Operand::wide)
     } else {
@@ -260,6 +268,88 @@ pub fn residual(target: &Target) {
                 target.check(&what("y"), &norm.y, &expected.y, 2e-6);
                 target.check(&what("inv"), &norm.inv, &expected.inv, 1e-6);
             }
+        }
+    }
+}
+
+/// Rows whose other columns other ranks have: an RMSNorm of given sums over both parts is a part of the norm of whole
+/// rows.
+pub fn parts_of_rows(target: &Target) {
+    for sizes @ [rows, cols] in [[3, 7], [20, 200], [9, 1280], [5, 768], [2, 8256]] {
+        for dtype in FLOATS {
+            let mut part = Norm::new(target, dtype, sizes, false, true);
+            // The other columns have these sums, and the whole rows twice and a half as many.
+            let (others, total) = (values(rows, 9), 5 * cols / 2);
+            let others: Vec<f32> = others.iter().map(|sum| 3.0 + sum).collect();
+            let wide = |of: &[f32]| of.iter().map(|x| f64::from(*x)).collect::<Vec<_>>();
+            let [x, dy, weight] = [&part.x, &part.dy, &part.weight].map(Operand::wide);
+            let gain: Vec<f64> = weight.iter().map(|weight| weight + f64::from(OFFSET)).collect();
+            let [before, dweight_before] = [&part.dx, &part.dweight].map(Operand::wide);
+
+            let mut found = [(); 2].map(|()| target.blank(DType::F32, rows));
+            let factors =
+                GainAndGradient { weight: part.weight.view(), offset: OFFSET, dy: part.dy.view() };
+            for (factors, sums) in [None, Some(factors)].into_iter().zip(&mut found) {
+                let sums = sums.view_mut();
+                target.backend().rms_norm_sums(RmsNormSumsArgs {
+                    cols,
+                    x: part.x.view(),
+                    factors,
+                    sums,
+                });
+            }
+            let row_sum = |of: &dyn Fn(usize) -> f64, row: usize| -> f64 {
+                (row * cols..(row + 1) * cols).map(of).sum()
+            };
+            let squares: Vec<f64> = (0..rows).map(|row| row_sum(&|i| x[i] * x[i], row)).collect();
+            let products = |i: usize| x[i] * dy[i] * gain[i % cols];
+            let dots: Vec<f64> = (0..rows).map(|row| row_sum(&products, row)).collect();
+            let what = |name| format!("{name} of parts, {rows} x {cols}");
+            target.check(&what("squares"), &found[0], &squares, 1e-6);
+            target.check(&what("dots"), &found[1], &dots, 1e-5);
+
+            let add = |sums: &[f32]| -> Vec<f32> {
+                sums.iter().zip(&others).map(|(own, other)| own + other).collect()
+            };
+            let [squares, dots] = found.map(|found| add(&found.numbers()));
+            let [given, given_dots] = [&squares, &dots].map(|sums| target.floats(DType::F32, sums));
+            target.backend().rms_norm(RmsNormArgs {
+                x: part.x.view(),
+                residual: None,
+                weight: part.weight.view(),
+                offset: OFFSET,
+                eps: EPS,
+                squares: Some(RowSums { sums: given.view(), cols: total }),
+                y: part.y.view_mut(),
+                inv_rms: part.inv.view_mut(),
+            });
+            target.backend().rms_norm_backward(RmsNormBackwardArgs {
+                x: part.x.view(),
+                weight: part.weight.view(),
+                offset: OFFSET,
+                inv_rms: part.inv.view(),
+                dy: part.dy.view(),
+                dots: Some(RowSums { sums: given_dots.view(), cols: total }),
+                dx: grad(&mut part.dx, true),
+                dweight: Some(grad(&mut part.dweight, true)),
+            });
+            let n = total as f64;
+            let inverse = |square: &f64| 1.0 / (square / n + f64::from(EPS)).sqrt();
+            let inv: Vec<f64> = wide(&squares).iter().map(inverse).collect();
+            let dots = wide(&dots);
+            let mut dweight = dweight_before;
+            let [mut y, mut dx] = [(); 2].map(|()| Vec::new());
+            for i in 0..rows * cols {
+                let (row, col) = (i / cols, i % cols);
+                y.push(x[i] * inv[row] * gain[col]);
+                let slope = inv[row].powi(3) * dots[row] / n;
+                dx.push(before[i] + inv[row] * dy[i] * gain[col] - slope * x[i]);
+                dweight[col] += dy[i] * x[i] * inv[row];
+            }
+            target.check(&what("y"), &part.y, &y, 2e-6);
+            target.check(&what("inv"), &part.inv, &inv, 1e-6);
+            target.check(&what("dx"), &part.dx, &dx, 1e-5);
+            target.check(&what("dweight"), &part.dweight, &dweight, 2e-6);
         }
     }
 }

@@ -10,6 +10,31 @@ fn normal(target: &Target, dtype: DType, key: u64, index: &BlockIndex) -> Vec<f3
     out.numbers()
 }
 
+fn uniform(target: &Target, dtype: DType, key: u64, index: &BlockIndex) -> Vec<f32> {
+    let mut out = target.blank(dtype, index.len());
+    target.backend().fill_uniform(key, 2.0, index, out.view_mut());
+    out.numbers()
+}
+
+/// Uniformly distributed numbers have the moments of their distribution, and stay inside the bound.
+pub fn uniform_distribution(target: &Target) {
+    let n = 400_000;
+    let x = uniform(target, DType::F32, 5, &BlockIndex::whole(&[n]));
+    assert!(x.iter().all(|x| x.abs() <= 2.0));
+    let moment =
+        |power: i32| x.iter().map(|x| f64::from(*x / 2.0).powi(power)).sum::<f64>() / n as f64;
+    for (power, expected) in [(1, 0.0), (2, 1.0 / 3.0), (3, 0.0), (4, 1.0 / 5.0)] {
+        assert!((moment(power) - expected).abs() < 0.005, "moment {power}");
+    }
+    for tenth in 0..10 {
+        let least = -2.0 + 0.4 * tenth as f32;
+        let count = x.iter().filter(|x| (least..least + 0.4).contains(*x)).count();
+        assert!((count as f64 / n as f64 - 0.1).abs() < 0.002, "{count} from {least}");
+    }
+    let neighbors = x.windows(2).map(|w| f64::from(w[0] * w[1])).sum::<f64>() / n as f64;
+    assert!(neighbors.abs() < 0.01, "neighbors are correlated: {neighbors}");
+}
+
 /// Deviates have the moments and the tails of a normal distribution, and are independent of their neighbors.
 pub fn distribution(target: &Target) {
     let n = 400_000;
@@ -64,15 +89,20 @@ pub(crate) fn parts(global: &[usize]) -> Vec<BlockIndex> {
 pub fn blocks(target: &Target) {
     for global in [&[0, 4][..], &[4, 30, 26], &[100, 73]] {
         let whole = normal(target, DType::F32, 9, &BlockIndex::whole(global));
+        let whole_uniform = uniform(target, DType::F32, 9, &BlockIndex::whole(global));
         // Of one range of indices each: no others are drawn.
         let parts = parts(global).into_iter().filter(|part| part.gap.iter().all(|gap| *gap == 0));
         for index in parts.chain([BlockIndex::whole(global)]) {
-            let expected = (0..index.len()).map(|i| whole[index.global_index(i) as usize]);
-            let expected: Vec<f32> = expected.collect();
+            let of = |whole: &[f32]| -> Vec<f32> {
+                (0..index.len()).map(|i| whole[index.global_index(i) as usize]).collect()
+            };
+            let (expected, expected_uniform) = (of(&whole), of(&whole_uniform));
             for dtype in FLOATS {
                 let mut out = target.blank(dtype, index.len());
                 target.backend().fill_normal(9, 2.0, &index, out.view_mut());
                 target.check_exactly(&format!("{index:?}"), &out, &expected);
+                target.backend().fill_uniform(9, 2.0, &index, out.view_mut());
+                target.check_exactly(&format!("uniform {index:?}"), &out, &expected_uniform);
             }
         }
     }

@@ -4,5 +4,6 @@ mod dense;
 mod misuse;
 mod nested;
 mod oracle;
+mod pairs;
 mod stages;
 mod uneven;

@@ -3,7 +3,7 @@
 use meshwright::backend::DType;
 use meshwright::checkpoint::hf::Gpt2Config;
 use meshwright::models::gpt2::Gpt2;
-use meshwright::tensor::{Settings, ZeroStage};
+use meshwright::tensor::{Rank, Settings, ZeroStage};
 use meshwright::train::LanguageModel;
 use meshwright_tests::compare::Report;
 use meshwright_tests::data::TokenData;
@@ -11,7 +11,7 @@ use meshwright_tests::models::{plain_gpt2, small_gpt2};
 use meshwright_tests::run::{Outcome, Setup, train, without_noise};
 
 use super::sharding::{self, RECOMPUTATIONS, check_levels};
-use super::table::{self, check};
+use super::table::{self, check, check_each};
 
 // Of bf16 relative to f32, on any mesh. Seen: 6e-4 and 2.3e-2; bf16 rounds by up to 2e-3.
 const LOSS: f64 = 3e-3;
@@ -82,4 +82,24 @@ fn check_meshes<M: LanguageModel<Config = Gpt2Config>>(what: &str) {
 
 fn setup<M: LanguageModel<Config = Gpt2Config>>() -> Setup {
     Setup::new(small_gpt2::<M>(&DATA, 3))
+}
+
+/// Each rate of a configuration is applied, on meshes as on one rank.
+#[test]
+fn dropout_of_the_configuration() {
+    let setup = Setup { steps: 2, ..setup::<Gpt2>() };
+    let loss = |model: &Gpt2, rank: &Rank, turn| {
+        let (tokens, targets) = DATA.block(rank, turn);
+        model.loss(&tokens, &targets)
+    };
+    let undropped = train("1", &setup, loss).losses;
+    let mut all = setup.clone();
+    for field in ["dropout", "attn.dropout", "mlp.dropout"] {
+        let sizes = setup.sizes.clone().with_dropout(field, 0.2);
+        let of_field = train("1", &Setup { sizes, ..setup.clone() }, loss).losses;
+        assert_ne!(of_field[0], undropped[0], "{field}");
+        all.sizes = all.sizes.with_dropout(field, 0.2);
+    }
+    let meshes = ["tp=2", "dp=2,tp=2", "cp=2"].map(|mesh| (mesh, "gpt2".to_owned(), all.clone()));
+    check_each(&all, meshes, loss);
 }

@@ -54,7 +54,7 @@ fn a_prompt_masked_by_local_positions() {
     passes("positions of the sequence", &MESHES, |rank| {
         train(rank, |net, _| {
             let x = net.down.forward(&net.up.forward(&stream(rank)).silu());
-            let mask = Tensor::from_fn(rank, &SIZES, |at| f32::from(u8::from(at[1] >= prompt)));
+            let mask = x.like(|at| f32::from(u8::from(at[1] >= prompt)));
             Loss::mean_of(&(&x * &x * mask))
         })
     });
@@ -98,7 +98,8 @@ fn noisy(net: &Net, rank: &Rank, seed: impl Fn(&Rank) -> u64) -> Loss<(Batch, Se
     let x = stream(rank);
     let number = |index: u64| (random::subkey(seed(rank), index) % 1000) as f32 / 1000.0;
     let block: Vec<f32> = (0..x.to_local_vec().len() as u64).map(number).collect();
-    let y = net.down.forward(&net.up.forward(&(x + Tensor::from_block(rank, &SIZES, &block))));
+    let noise: Stream = Tensor::from_block(rank, &SIZES, &block);
+    let y = net.down.forward(&net.up.forward(&(x + noise)));
     Loss::mean_of(&(&y * &y))
 }
 
@@ -110,7 +111,8 @@ fn noise_of_ranks() {
                 let index = (at[0] * SIZES[1] + at[1]) * SIZES[2] + at[2];
                 (random::subkey(5, index as u64) % 1000) as f32 / 1000.0
             };
-            let y = stream(rank) + Tensor::from_fn(rank, &SIZES, number);
+            let noise: Stream = Tensor::from_fn(rank, &SIZES, number);
+            let y = stream(rank) + noise;
             let y = net.down.forward(&net.up.forward(&y));
             Loss::mean_of(&(&y * &y))
         })
@@ -174,7 +176,8 @@ fn numbers_taken_to_the_host() {
                 let mean = local.iter().map(|x| x.abs()).sum::<f32>() / local.len() as f32;
                 // As a tensor of the positions of the rank: the same number in each of its elements.
                 let block = vec![1.0 / mean; local.len()];
-                Loss::mean_of(&(&y * Tensor::from_block(rank, &SIZES, &block)))
+                let factors: Stream = Tensor::from_block(rank, &SIZES, &block);
+                Loss::mean_of(&(&y * factors))
             })
         });
     }

@@ -44,10 +44,11 @@ struct Block {
 impl Block {
     fn forward(&self, x: &Stream) -> Stream {
         let wide = self.norm.forward(x).contract(&self.fans.up).gelu();
-        let noise = Tensor::normal(x.rank(), &x.sizes(), "noise");
-        let gate = Tensor::uniform(x.rank(), &x.sizes(), "gate");
+        let noise: Stream = Tensor::normal(x.rank(), &x.sizes(), "noise");
+        let gate: Stream = Tensor::uniform(x.rank(), &x.sizes(), "gate");
         // Of a dim over tp too, each rank draws its part.
-        let of_wide = Tensor::normal(x.rank(), &wide.sizes(), "noise of the wide stream");
+        let of_wide: Tensor<(Batch, Seq, Split<Wide, Tp>)> =
+            Tensor::normal(x.rank(), &wide.sizes(), "noise of the wide stream");
         x * gate + (wide + of_wide * 0.1).contract(&self.fans.down).all_reduce() + noise * 0.2
     }
 }
@@ -258,7 +259,7 @@ fn noise_named_by_the_rank_is_refused() {
                 let x = net.forward(&tokens);
                 let name = format!("noise {}", rank.index());
                 spot.next(line!());
-                let noise = Tensor::normal(rank, &x.sizes(), &name);
+                let noise: Stream = Tensor::normal(rank, &x.sizes(), &name);
                 Loss::mean_of(&(x * noise)).backward().reduce().norm()
             },
         );

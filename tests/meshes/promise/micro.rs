@@ -169,7 +169,7 @@ fn tensors_created_in_micro_batches() {
     });
     check("in a closure", &sizes(), false, |net, batch| {
         let x = net.embed.forward(&batch.tokens);
-        let shift = |x: &Stream, by: f32| x + Tensor::from_fn(x.rank(), &x.sizes(), |_| by);
+        let shift = |x: &Stream, by: f32| x + x.like(|_| by);
         let y = [0.5, -1.0].into_iter().fold(x, |x, by| net.plain.forward(&shift(&x, by)).tanh());
         Loss::mean_of(&y).into()
     });

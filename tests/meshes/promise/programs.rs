@@ -167,7 +167,7 @@ const PROGRAMS: &[(&str, Program)] = &[
         let y = net.plain.forward(&(&x * &mask));
         let a = steps.note(Loss::mean_of(&(&y * &y)));
         let y = net.up.forward(&y);
-        let mask = Tensor::from_fn(y.rank(), &y.sizes(), |at| ((at[1] + at[2]) % 3) as f32);
+        let mask = y.like(|at| ((at[1] + at[2]) % 3) as f32);
         let b = steps.note(Loss::mean_of(&(&y * &mask)));
         steps.add(a.and(b));
     }),

@@ -1,4 +1,4 @@
-//! Tensors of a gate: an iterator multiplies the experts by them.
+//! Tensors of a whole gate: an iterator multiplies the experts of a split sequence by them.
 
 use meshwright::prelude::*;
 
@@ -6,7 +6,7 @@ dims! { Batch @ data, Seq, Hidden, Ffn }
 
 type Gate = Tensor<(Batch, Seq)>;
 
-fn gated(experts: Vec<Tensor<(Batch, Seq, Hidden)>>, gates: &[Gate]) -> usize {
+fn gated(experts: Vec<Tensor<(Batch, Split<Seq, Tp>, Hidden)>>, gates: &[Gate]) -> usize {
     experts.into_iter().zip(gates).map(|(expert, gate)| gate * expert).count()
 }
 

@@ -10,6 +10,7 @@ mod generic;
 mod generic_helpers;
 mod gradient_axes;
 mod hygiene;
+mod kinds;
 mod pipeline;
 mod ranks;
 mod recompute;

@@ -1,10 +1,10 @@
-//! A `Rope` of a stream without heads.
+//! A `Rope` of a stream without samples.
 
 use meshwright::prelude::*;
 
-dims! { Batch @ data, Seq, Hidden }
+dims! { Seq, Hidden }
 
-type Stream = Tensor<(Batch, Seq, Hidden)>;
+type Stream = Tensor<(Seq, Hidden)>;
 
 fn call(rope: &Rope<Hidden>, x: &Stream) {
     rope.forward(x);

@@ -1,4 +1,4 @@
-//! A model is a struct.
+//! The variants of an enum hold layers, not fields.
 
 use meshwright::prelude::*;
 

@@ -24,7 +24,9 @@ pub fn rows<T: Number>(report: &mut Report) {
             x: view(&x),
             residual: None,
             weight: view(&w),
+            offset: 0.0,
             eps: 1e-5,
+            squares: None,
             y: view_mut(&mut y),
             inv_rms: view_mut(&mut inv),
         });
@@ -35,8 +37,10 @@ pub fn rows<T: Number>(report: &mut Report) {
         cpu.rms_norm_backward(RmsNormBackwardArgs {
             x: view(&x),
             weight: view(&w),
+            offset: 0.0,
             inv_rms: view(&inv),
             dy: view(&dy),
+            dots: None,
             dx,
             dweight: dw,
         });
@@ -46,8 +50,10 @@ pub fn rows<T: Number>(report: &mut Report) {
         cpu.rms_norm_backward(RmsNormBackwardArgs {
             x: view(&x),
             weight: view(&w),
+            offset: 0.0,
             inv_rms: view(&inv),
             dy: view(&dy),
+            dots: None,
             dx,
             dweight: dw,
         });

@@ -42,6 +42,7 @@ fn every_dtype_is_multiplied_as_on_the_host() {
             result,
             epilogue: MatMulEpilogue::Plain,
             is_grouped: false,
+            batch: None,
         };
         // SAFETY: the operands have the sizes of the matmul.
         unsafe { rig.driver.matmul(rig.stream, &shape, &MatMulOperands::plain(a, b, c)) }
@@ -65,8 +66,14 @@ fn operands_must_be_there() {
     let (a, b) = inputs();
     let (a, b, c) = (rig.put(&a), rig.put(&b), rig.put(&[0f32; 5]));
     let (inputs, result) = (DType::F32, DType::F32);
-    let shape =
-        MatMul { gemm: GEMM, inputs, result, epilogue: MatMulEpilogue::Plain, is_grouped: false };
+    let shape = MatMul {
+        gemm: GEMM,
+        inputs,
+        result,
+        epilogue: MatMulEpilogue::Plain,
+        is_grouped: false,
+        batch: None,
+    };
     // SAFETY: the driver detects that the last operand is too short.
     let submitted =
         unsafe { rig.driver.matmul(rig.stream, &shape, &MatMulOperands::plain(a, b, c)) };

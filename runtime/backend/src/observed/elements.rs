@@ -2,7 +2,7 @@
 
 use crate::{
     BlockCopy, BlockIndex, CopyOps, ElementwiseOps, Expr, LeafGrad, MiddleDim, RandomOps,
-    ReductionOps, View, ViewMut,
+    ReductionOps, StridedCopy, View, ViewMut,
 };
 
 use super::bytes::{OperandBytes, accumulated};
@@ -36,6 +36,13 @@ impl CopyOps for ObservedBackend {
         let _launch =
             self.report_pass(KernelOp::CopyBlocks, [copy.blocks, copy.len], dtype, [moved; 2]);
         self.backend.copy_blocks(copy, src, dst);
+    }
+
+    fn copy_strided(&self, copy: &StridedCopy, src: View, dst: ViewMut) {
+        let (elements, dtype) = (copy.elements(), src.dtype());
+        let moved = (elements * dtype.bytes()) as u64;
+        let _launch = self.report_pass(KernelOp::CopyStrided, [elements, 0], dtype, [moved; 2]);
+        self.backend.copy_strided(copy, src, dst);
     }
 
     fn cast(&self, src: View, dst: ViewMut) {
@@ -104,5 +111,11 @@ impl RandomOps for ObservedBackend {
         let _launch =
             self.report_pass(KernelOp::FillNormal, [out.len(), 0], out.dtype(), [0, out.moved()]);
         self.backend.fill_normal(key, std, index, out);
+    }
+
+    fn fill_uniform(&self, key: u64, bound: f32, index: &BlockIndex, out: ViewMut) {
+        let _launch =
+            self.report_pass(KernelOp::FillUniform, [out.len(), 0], out.dtype(), [0, out.moved()]);
+        self.backend.fill_uniform(key, bound, index, out);
     }
 }

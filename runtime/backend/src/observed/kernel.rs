@@ -9,8 +9,9 @@ use crate::DType;
 pub struct Kernel {
     /// The operation.
     pub op: KernelOp,
-    /// `[m, n, k, epilogues]` of a matmul, `[queries, keys, heads of all samples, head_dim]` of attention, `[rows,
-    /// cols, 0, 0]` of operations on rows; else the number of elements in the first one.
+    /// `[m, n, k, epilogues]` of a matmul, `[m, n, k, matmuls]` of a batched one, `[queries, keys, heads of all
+    /// samples, head_dim]` of attention, `[rows, cols, 0, 0]` of operations on rows; else the number of elements in the
+    /// first one.
     pub dims: [u32; 4],
     /// Dtype of the operand that the operation is about: the first operand of a matmul, queries, the input of others.
     pub dtype: DType,
@@ -78,12 +79,14 @@ macro_rules! kernel_ops {
 kernel_ops! {
     Gemm => "gemm",
     GroupedGemm => "grouped_gemm",
+    BatchedMatmul => "batched_gemm",
     AttentionKernel => "attention",
     AttentionBackward => "attention_backward",
     MergeAttention => "merge_attention",
     Map => "map",
     MapBackward => "map_backward",
     CopyBlocks => "copy_blocks",
+    CopyStrided => "copy_strided",
     Cast => "cast",
     AddInPlace => "add_assign",
     Lerp => "lerp",
@@ -103,6 +106,10 @@ kernel_ops! {
     RopeKernel => "rope",
     EmbeddingKernel => "embedding",
     EmbeddingBackward => "embedding_backward",
+    TakeElements => "take_elements",
+    AddElements => "add_elements",
+    Largest => "largest",
+    RunningSum => "running_sum",
     Softmax => "softmax",
     SoftmaxBackward => "softmax_backward",
     RowMax => "row_max",
@@ -117,6 +124,7 @@ kernel_ops! {
     SgdKernel => "sgd",
     ApplyUpdate => "apply_update",
     FillNormal => "fill_normal",
+    FillUniform => "fill_uniform",
     TopK => "top_k",
     GroupByExpert => "group_by_expert",
     DispatchTokens => "dispatch_tokens",
@@ -126,6 +134,10 @@ kernel_ops! {
     RouterWeightsBackward => "router_weights_backward",
     RouterAuxiliaryLoss => "router_auxiliary_loss",
     RouterAuxiliaryLossBackward => "router_auxiliary_loss_backward",
+    CausalConvKernel => "causal_conv",
+    CausalConvWeightGrad => "causal_conv_weight_grad",
+    UnfoldKernel => "unfold",
+    FoldKernel => "fold",
     CudaKernel => "cuda_kernel",
     Zero => "zero",
     Copy => "copy",
@@ -139,7 +151,7 @@ kernel_ops! {
 impl KernelOp {
     /// Returns true for matmuls.
     pub const fn is_matmul(self) -> bool {
-        matches!(self, KernelOp::Gemm | KernelOp::GroupedGemm)
+        matches!(self, KernelOp::Gemm | KernelOp::GroupedGemm | KernelOp::BatchedMatmul)
     }
 
     /// Returns true for attention and its backward.

@@ -1,6 +1,6 @@
 //! Matmuls.
 
-use crate::{Gemm, GemmEpilogue, MatmulOps, View, ViewMut};
+use crate::{BatchedGemm, Gemm, GemmEpilogue, MatmulOps, View, ViewMut};
 
 use super::bytes::{OperandBytes, dim};
 use super::{Kernel, KernelOp, ObservedBackend};
@@ -14,6 +14,22 @@ impl MatmulOps for ObservedBackend {
     fn grouped_gemm(&self, g: &Gemm, a: View, b: View, c: ViewMut) {
         let _launch = self.report(kernel(KernelOp::GroupedGemm, g, (a, b, &c)));
         self.backend.grouped_gemm(g, a, b, c);
+    }
+
+    fn batched_gemm(&self, g: &BatchedGemm, a: View, b: View, c: ViewMut) {
+        let Gemm { m, n, k, accumulate, .. } = g.gemm;
+        let (count, inputs, result) = (g.count(), a.dtype().bytes(), c.dtype().bytes());
+        let written = (count * m * n * result) as u64;
+        let kernel = Kernel {
+            op: KernelOp::BatchedMatmul,
+            dims: [dim(m), dim(n), dim(k), dim(count)],
+            dtype: a.dtype(),
+            flops: g.flops(),
+            read: (count * (m * k + k * n) * inputs) as u64 + if accumulate { written } else { 0 },
+            written,
+        };
+        let _launch = self.report(kernel);
+        self.backend.batched_gemm(g, a, b, c);
     }
 
     fn has_epilogues(&self) -> bool {

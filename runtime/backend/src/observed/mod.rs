@@ -3,10 +3,12 @@
 mod attention;
 mod backend;
 mod bytes;
+mod convolution;
 mod device;
 mod elements;
 mod experts;
 mod head;
+mod index;
 mod kernel;
 mod loss;
 mod matmul;

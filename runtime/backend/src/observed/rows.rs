@@ -1,6 +1,9 @@
 //! Operations on rows: norms, rotation, embedding and softmax.
 
-use crate::ops::norm::{LayerNormArgs, LayerNormBackwardArgs, RmsNormArgs, RmsNormBackwardArgs};
+use crate::ops::norm::{
+    LayerNormArgs, LayerNormBackwardArgs, RmsNormArgs, RmsNormBackwardArgs, RmsNormSumsArgs,
+    RowSums,
+};
 use crate::ops::rope::RopeArgs;
 use crate::{
     DType, EmbeddingOps, LeafGrad, NormOps, ResidualSum, RopeOps, RopeShape, SoftmaxOps, View,
@@ -13,7 +16,7 @@ use super::{KernelOp, ObservedBackend};
 impl NormOps for ObservedBackend {
     fn rms_norm(&self, args: RmsNormArgs) {
         let [term, sum] = residual_bytes(args.residual.as_ref());
-        let read = bytes_of(&[&args.x, &args.weight]) + term;
+        let read = bytes_of(&[&args.x, &args.weight]) + term + sums_bytes(args.squares);
         let written = bytes_of(&[&args.y, &args.inv_rms]) + sum;
         let dims = rows_of(args.x, args.weight.len());
         let _launch =
@@ -23,10 +26,21 @@ impl NormOps for ObservedBackend {
 
     fn rms_norm_backward(&self, args: RmsNormBackwardArgs) {
         let operands = bytes_of(&[&args.x, &args.weight, &args.inv_rms, &args.dy]);
+        let operands = operands + sums_bytes(args.dots);
         let bytes = gradient_bytes(operands, [Some(&args.dx), args.dweight.as_ref(), None]);
         let dims = rows_of(args.x, args.weight.len());
         let _launch = self.report_pass(KernelOp::RmsNormBackward, dims, args.x.dtype(), bytes);
         self.backend.rms_norm_backward(args);
+    }
+
+    fn rms_norm_sums(&self, args: RmsNormSumsArgs) {
+        let (op, factors) = match &args.factors {
+            Some(factors) => (KernelOp::RmsNormBackward, bytes_of(&[&factors.weight, &factors.dy])),
+            None => (KernelOp::RmsNormKernel, 0),
+        };
+        let bytes = [bytes_of(&[&args.x]) + factors, args.sums.moved()];
+        let _launch = self.report_pass(op, rows_of(args.x, args.cols), args.x.dtype(), bytes);
+        self.backend.rms_norm_sums(args);
     }
 
     fn layer_norm(&self, args: LayerNormArgs) {
@@ -101,6 +115,11 @@ impl SoftmaxOps for ObservedBackend {
 /// Returns the number of rows, and of columns.
 fn rows_of(x: View<'_>, cols: usize) -> [usize; 2] {
     [x.len().checked_div(cols).unwrap_or(0), cols]
+}
+
+/// Returns the bytes of sums over rows that a kernel reads.
+fn sums_bytes(sums: Option<RowSums<'_>>) -> u64 {
+    sums.map_or(0, |sums| sums.sums.moved())
 }
 
 /// Returns the bytes that a residual is read and written with.

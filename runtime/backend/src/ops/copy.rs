@@ -1,11 +1,13 @@
 //! Copies, casts and in-place arithmetic over whole operands.
 
-use crate::{DryRunBackend, View, ViewMut};
+use crate::{DryRunBackend, StridedCopy, View, ViewMut};
 
 /// Kernels for copies, casts and in-place arithmetic.
 pub trait CopyOps {
     /// Copies equally long runs of elements. Both operands have the same dtype.
     fn copy_blocks(&self, copy: &BlockCopy, src: View, dst: ViewMut);
+    /// Copies a block of elements to another order of its dims. Both operands have the same dtype.
+    fn copy_strided(&self, copy: &StridedCopy, src: View, dst: ViewMut);
 
     /// Computes `dst = src`, each f32 or bf16.
     fn cast(&self, src: View, dst: ViewMut);
@@ -21,6 +23,7 @@ pub trait CopyOps {
 
 impl CopyOps for DryRunBackend {
     fn copy_blocks(&self, _: &BlockCopy, _: View, _: ViewMut) {}
+    fn copy_strided(&self, _: &StridedCopy, _: View, _: ViewMut) {}
     fn cast(&self, _: View, _: ViewMut) {}
     fn add_assign(&self, _: ViewMut, _: View) {}
     fn lerp(&self, _: ViewMut, _: View, _: f32) {}

@@ -8,8 +8,8 @@ pub trait ElementwiseOps {
     fn map(&self, expr: &Expr, leaves: &[View], out: ViewMut);
     /// Computes the gradients of the leaves of an elementwise expression from the gradient of its result.
     ///
-    /// `leaf_grads` has one entry per leaf; the gradient of a [`Row`](crate::Node::Row) leaf is f32, summed
-    /// over rows.
+    /// `leaf_grads` has one entry per leaf; the gradient of a leaf that is repeated, as a [`Row`](crate::Node::Row) or
+    /// [`Along`](crate::Node::Along) dims, is f32, summed in an order that depends on sizes alone.
     fn map_backward(
         &self,
         expr: &Expr,
@@ -26,8 +26,8 @@ impl ElementwiseOps for DryRunBackend {
 
 /// The destination of the gradient of a leaf of an [`Expr`], or of an operand of a norm.
 pub struct LeafGrad<'a> {
-    /// The gradient: as many elements as the leaf, of its dtype; f32 for a leaf that is used as a
-    /// [`Row`](crate::Node::Row), and for parameters of norms.
+    /// The gradient: as many elements as the leaf, of its dtype; f32 for a leaf that is repeated, and
+    /// for parameters of norms.
     pub view: ViewMut<'a>,
     /// Add to the destination instead of overwriting it; the sum is rounded once.
     pub accumulate: bool,

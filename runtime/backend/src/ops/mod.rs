@@ -5,11 +5,13 @@
 //! `cuda/ops`.
 
 pub mod attention;
+pub mod convolution;
 pub mod copy;
 pub mod cuda_kernel;
 pub mod elementwise;
 pub mod embedding;
 pub mod head;
+pub mod index;
 pub mod loss;
 pub mod matmul;
 pub mod middle_dim;
@@ -20,19 +22,22 @@ pub mod reduce;
 pub mod rope;
 pub mod routing;
 pub mod softmax;
+pub mod strided_copy;
 
 use std::sync::Arc;
 
 use super::{Device, DryRunBackend};
 
 pub use attention::{AttentionOps, AttentionShape, Band, DistanceBias, KeyRanges, SequenceLayout};
+pub use convolution::{CausalConvShape, ConvolutionOps, PositionRange, UnfoldShape};
 pub use copy::{BlockCopy, CopyOps};
 pub use cuda_kernel::{CudaKernel, KernelArg, LaunchGrid};
 pub use elementwise::{ElementwiseOps, LeafGrad};
 pub use embedding::EmbeddingOps;
 pub use head::HeadOps;
+pub use index::{IndexOps, IndexedDim};
 pub use loss::LossOps;
-pub use matmul::{Gemm, GemmEpilogue, MatmulOps};
+pub use matmul::{BatchLoop, BatchedGemm, Gemm, GemmEpilogue, MatmulOps};
 pub use middle_dim::{DimFunction, DimPositions, DimReduction, MiddleDimOps};
 pub use norm::{NormOps, ResidualSum};
 pub use optim::{AdamGroup, AdamStep, OptimizerOps, SgdStep};
@@ -41,6 +46,7 @@ pub use reduce::{MiddleDim, ReductionOps};
 pub use rope::{RopeLayout, RopeOps, RopeShape};
 pub use routing::{MAX_TOP_K, RouterOptions, RouterScore, RoutingOps, RoutingShape};
 pub use softmax::SoftmaxOps;
+pub use strided_copy::{CopyDim, StridedCopy};
 
 /// The kernels of one rank on one device.
 ///
@@ -66,12 +72,14 @@ pub trait Backend:
     + RopeOps
     + AttentionOps
     + EmbeddingOps
+    + IndexOps
     + SoftmaxOps
     + LossOps
     + HeadOps
     + OptimizerOps
     + RandomOps
     + RoutingOps
+    + ConvolutionOps
     + Send
     + Sync
 {

@@ -6,10 +6,15 @@ use crate::{DryRunBackend, ViewMut};
 pub trait RandomOps {
     /// Writes normal deviates of mean 0 and standard deviation `std`, each a function of `key` and its global index.
     fn fill_normal(&self, key: u64, std: f32, index: &BlockIndex, out: ViewMut);
+
+    /// Writes numbers that are uniformly distributed between `-bound` and `bound`, each a function of `key` and its
+    /// global index.
+    fn fill_uniform(&self, key: u64, bound: f32, index: &BlockIndex, out: ViewMut);
 }
 
 impl RandomOps for DryRunBackend {
     fn fill_normal(&self, _: u64, _: f32, _: &BlockIndex, _: ViewMut) {}
+    fn fill_uniform(&self, _: u64, _: f32, _: &BlockIndex, _: ViewMut) {}
 }
 
 /// The position of a local block in its global tensor; all vectors have one entry per dim.

@@ -6,9 +6,11 @@
 
 mod activations;
 mod elementary;
+mod trigonometric;
 
 pub use activations::{Gelu, GeluTanh, Relu, Sigmoid, Silu, Softplus};
 pub use elementary::{Abs, Exp, Log, Recip, Rsqrt, Sqrt, Square, Tanh};
+pub use trigonometric::{Cos, Sin};
 
 macro_rules! functions {
     ($($(#[$doc:meta])* $name:ident)*) => {
@@ -52,6 +54,10 @@ functions! {
     Square
     /// Absolute value.
     Abs
+    /// Sine.
+    Sin
+    /// Cosine.
+    Cos
 }
 
 /// Evaluates an expression with `F` as the type of a [`UnaryFunction`], so that loops over its elements are compiled
@@ -61,7 +67,7 @@ functions! {
 macro_rules! by_function {
     ($function:expr => $F:ident; $body:expr) => {
         by_function!(@ $function, $F, $body, UnaryFunction, Silu Gelu GeluTanh Relu Sigmoid Softplus Tanh Exp Log
-            Sqrt Rsqrt Recip Square Abs)
+            Sqrt Rsqrt Recip Square Abs Sin Cos)
     };
     (@ $function:expr, $F:ident, $body:expr, $enum:ident, $($name:ident)*) => {
         match $function {

@@ -6,6 +6,7 @@ mod backward;
 mod contraction;
 mod function;
 mod grad_mode;
+mod halo;
 mod matmul;
 mod microbatch_pass;
 mod offloading;
@@ -30,6 +31,8 @@ pub(crate) use function::{
     OperationParam, SavedInput, apply,
 };
 pub use function::{Arity, Count, SavedResults};
+pub(crate) use halo::Halo;
+pub(crate) use meshwright_mesh::__internal::HaloSide;
 pub(crate) use microbatch_pass::PartIdentities;
 pub use microbatch_pass::{MicrobatchPass, PartGradients};
 pub(crate) use param_use::ParamUse;

@@ -57,6 +57,11 @@ impl ParamUse {
         &self.unit_use
     }
 
+    /// Returns true if the parameter is trained: else the use contributes no gradient.
+    pub(crate) fn is_trained(&self) -> bool {
+        !self.param.is_frozen()
+    }
+
     /// Returns the parameter.
     pub(crate) fn param(&self) -> &ParamRef {
         &self.param

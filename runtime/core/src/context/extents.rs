@@ -14,23 +14,78 @@ use super::rank::Rank;
 impl Rank {
     /// Returns the local extent of a dim of `size` elements that is distributed as `info` declares.
     pub fn local_extent(&self, info: &DimInfo, size: usize) -> Extent {
-        let position = |axes: AxisSet| (self.position(axes), self.degree_of(axes));
         let rows = self.micro_batch().and_then(|batch| batch.rows_of(info, size));
         let whole = rows.unwrap_or_else(|| {
-            let (index, parts) = position(info.home);
-            if info.home.contains(AxisId::Cp) && parts > 1 {
-                Extent::zig_zag(size, index, parts)
-            } else {
-                Extent::part(size, index, parts).sub_range(0, usize::MAX)
-            }
+            part_along_home(info.home, size, self.position(info.home), self.degree_of(info.home))
         });
-        let (index, parts) = position(info.split);
-        whole.split(index, parts)
+        whole.split(self.position(info.split), self.degree_of(info.split))
+    }
+
+    /// Returns the local extent on each rank of the process group of the dim's axes, in the order of group ranks. No
+    /// dim of samples, whose extent depends on the micro-batch.
+    pub(crate) fn extents_of_members(&self, info: &DimInfo, size: usize) -> Vec<Extent> {
+        let (shape, homes, parts) =
+            (self.comms().shape(), self.degree_of(info.home), self.degree_of(info.split));
+        let on_rank = |member: &usize| {
+            let index = |axes| shape.index_in_group(*member, axes);
+            part_along_home(info.home, size, index(info.home), homes)
+                .split(index(info.split), parts)
+        };
+        self.process_group(info.axes()).members().iter().map(on_rank).collect()
+    }
+
+    /// Returns the parts that the ranks along the axes of a split hold of the elements that the home of the dim leaves
+    /// to this rank; of a sequence that is distributed over `cp`, the parts of all ranks.
+    pub(crate) fn parts_of(&self, info: &DimInfo, extent: &Extent) -> Vec<Extent> {
+        let (home, splits) = (self.degree_of(info.home), self.degree_of(info.split));
+        let wholes = if info.home.contains(AxisId::Cp) && home > 1 {
+            (0..home).map(|index| part_along_home(info.home, extent.global, index, home)).collect()
+        } else {
+            vec![extent.unsplit()]
+        };
+        let split = |whole: Extent| (0..splits).map(move |index| whole.split(index, splits));
+        wholes.into_iter().flat_map(split).collect()
+    }
+
+    /// Returns true if `extent` has only some of the elements of a distributed dim that the home leaves to this rank:
+    /// those of a micro-batch.
+    pub(crate) fn holds_part_of_batch(&self, info: &DimInfo, extent: &Extent) -> bool {
+        let (index, parts) = (self.position(info.home), self.degree_of(info.home));
+        self.micro_batch().is_some()
+            && extent.unsplit() != part_along_home(info.home, extent.global, index, parts)
     }
 }
 
+/// Returns part `index` of `parts` of a dim of `size` elements that is distributed over `home`.
+fn part_along_home(home: AxisSet, size: usize, index: usize, parts: usize) -> Extent {
+    if home.contains(AxisId::Cp) && parts > 1 {
+        Extent::zig_zag(size, index, parts)
+    } else {
+        Extent::part(size, index, parts).sub_range(0, usize::MAX)
+    }
+}
+
+/// Returns the ranges of indices that each rank along `axes` holds of a dim that is distributed over them: those of the
+/// micro-batch, which the ranks exchange, if the tensor on `rank` is computed from one.
+pub(crate) fn parts_along_home(
+    rank: &Rank,
+    axes: AxisSet,
+    extent: &Extent,
+    site: &Site,
+) -> Vec<[Range<usize>; 2]> {
+    let parts = rank.degree_of(axes);
+    if parts == 1 {
+        return vec![extent.ranges()];
+    }
+    if rank.micro_batch().is_some() {
+        return exchange_ranges(&rank.process_group(axes), extent, site);
+    }
+    (0..parts).map(|index| part_along_home(axes, extent.global, index, parts).ranges()).collect()
+}
+
 /// Returns the number of elements along dim `info` on all ranks: the elements of the micro-batch, if the tensor on
-/// `rank` is computed from one. The first call for a micro-batch is one small all-reduce over the axes of the dim.
+/// `rank` is computed from one. The first call for a micro-batch is one small all-reduce over the axes of the dim; each
+/// one is for another dim over the same axes, such as one that the dim of the batch was joined or renamed to.
 pub(crate) fn elements_along(info: &DimInfo, extent: &Extent, rank: &Rank, site: &Site) -> usize {
     match rank.micro_batch() {
         Some(batch) if batch.rows_of(info, extent.global).is_some() => {
@@ -39,6 +94,11 @@ pub(crate) fn elements_along(info: &DimInfo, extent: &Extent, rank: &Rank, site:
                 rank.all_reduce_f64(axes, site, &mut rows);
                 rows[0] as usize
             })
+        }
+        Some(batch) if batch.is_distributed_as(info) => {
+            let mut elements = [extent.unsplit().local as f64];
+            rank.all_reduce_f64(info.home, site, &mut elements);
+            elements[0] as usize
         }
         _ => extent.global,
     }
@@ -125,6 +185,12 @@ fn part_ranges(
         return (0..size).map(|index| whole.split(index, size).ranges()).collect();
     }
     // Micro-batches may cut the rows in any way.
+    exchange_ranges(group, extent, site)
+}
+
+/// Returns the ranges of indices of each rank of `group`.
+fn exchange_ranges(group: &Communicator, extent: &Extent, site: &Site) -> Vec<[Range<usize>; 2]> {
+    let size = group.size();
     let own = extent.ranges().map(|range| [range.start as u32, range.end as u32]);
     let mut all = vec![0u32; 4 * size];
     let even = Blocks::even(1, 4, size);

@@ -32,6 +32,11 @@ impl MicroBatch {
         (self.key == (info.key)() && self.extent.global == size).then_some(self.extent)
     }
 
+    /// Returns true if `info` is distributed over the axes of the rows.
+    pub(super) fn is_distributed_as(&self, info: &DimInfo) -> bool {
+        !info.home.is_empty() && self.axes == info.home
+    }
+
     /// Checks that two operands of one operation are computed from the same rows.
     ///
     /// # Panics

@@ -27,7 +27,7 @@ pub use zero_stage::ZeroStage;
 
 pub(crate) use buffers::{Staged, alloc_like};
 pub(crate) use document_ids::DocumentIds;
-pub(crate) use extents::{block_index, elements_along, extents_of, gather_block};
+pub(crate) use extents::{block_index, elements_along, extents_of, gather_block, parts_along_home};
 pub use failure::fail;
 pub(crate) use micro_batch::MicroBatch;
 pub use routed_rows::RoutedRows;

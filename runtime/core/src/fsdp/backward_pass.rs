@@ -226,6 +226,11 @@ impl BackwardPass {
 
     /// Returns true if `unit` requires gradients.
     pub(crate) fn includes(&self, unit: &Rc<Unit>) -> bool {
+        !unit.is_frozen() && self.is_requested(unit)
+    }
+
+    /// Returns true if the gradients are not limited to other units.
+    pub(crate) fn is_requested(&self, unit: &Rc<Unit>) -> bool {
         self.requested
             .as_ref()
             .is_none_or(|requested| requested.iter().any(|one| Rc::ptr_eq(one, unit)))
@@ -242,6 +247,9 @@ impl BackwardPass {
     pub fn acquire(&self, unit: &Rc<Unit>) -> bool {
         if self.owns_gradient_of(unit) {
             return true;
+        }
+        if unit.is_frozen() {
+            return false;
         }
         // Of the requested units, those that no gradient reaches have the gradient zero.
         let is_missing = |unit: &Rc<Unit>| self.includes(unit) && !self.owns_gradient_of(unit);

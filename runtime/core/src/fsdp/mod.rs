@@ -3,6 +3,7 @@
 
 mod action_reads;
 mod backward_pass;
+mod init;
 mod kept_units;
 mod owners;
 mod param;
@@ -17,13 +18,14 @@ mod recorded_uses;
 mod unit;
 mod units;
 
+pub use init::Init;
 pub use owners::UnitOwners;
 pub use param::ParamRef;
-pub use param_entry::Init;
 pub use unit::{Unit, UnitSlice};
 
 pub use action_reads::{StageAction, StageActionKind};
 pub use backward_pass::{BackwardPass, CompletedUnits};
+pub(crate) use init::InitialValues;
 pub(crate) use param_entry::{ParamDims, Role};
 pub(crate) use param_gradient::InBackward;
 pub(crate) use param_values::{DeferredParam, DeferredValues};

@@ -9,7 +9,8 @@ use meshwright_comm::Site;
 use meshwright_mesh::__internal::{global_sizes, local_len, named_sizes};
 use meshwright_mesh::Extent;
 
-use super::param_entry::{Init, ParamDims, ParamEntry, Role};
+use super::init::InitialValues;
+use super::param_entry::{ParamDims, ParamEntry, Role};
 use super::unit::Unit;
 
 /// Handle of a parameter: its place in the model, and its block of the unit's buffers.
@@ -25,7 +26,7 @@ impl ParamRef {
         path: &str,
         dims: ParamDims,
         extents: Vec<Extent>,
-        init: Init,
+        init: InitialValues,
         role: Role,
         unit: &Rc<Unit>,
     ) -> ParamRef {
@@ -157,6 +158,12 @@ impl ParamRef {
         self.unit.in_shard(self.range()).map_or(0..0, |(_, in_shard)| in_shard)
     }
 
+    /// Returns true if the parameter is not trained, as that of a field with `#[frozen]`: it has no gradient and no
+    /// optimizer state.
+    pub fn is_frozen(&self) -> bool {
+        self.unit.is_frozen()
+    }
+
     /// Returns the rank that holds the parameter.
     #[doc(hidden)]
     pub fn rank(&self) -> &Rank {
@@ -169,9 +176,10 @@ impl ParamRef {
         &self.unit
     }
 
-    /// Formats path, global sizes and initialization.
+    /// Formats path, global sizes and initialization, and whether it is frozen.
     pub(crate) fn declaration(&self) -> String {
-        self.entry.declaration()
+        let frozen = if self.is_frozen() { " frozen" } else { "" };
+        self.entry.declaration() + frozen
     }
 }
 

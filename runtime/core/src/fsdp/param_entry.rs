@@ -3,52 +3,14 @@
 use std::cell::Cell;
 use std::ops::Range;
 
-use crate::context::{Rank, block_index};
+use crate::context::Rank;
 use crate::layout::{AxisSet, DimInfo, Dims};
-use crate::random;
-use meshwright_backend::{Buffer, DType};
+use meshwright_backend::Buffer;
 use meshwright_comm::Site;
 use meshwright_mesh::__internal::{global_sizes, local_len};
 use meshwright_mesh::Extent;
 
-/// Initialization of a parameter. Every element is a function of the seed, the parameter's path and the element's index
-/// in the global tensor, so every mesh starts from the same model.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Init {
-    /// All zeros: biases.
-    Zeros,
-    /// All ones: gains.
-    Ones,
-    /// Normally distributed around zero with this standard deviation.
-    Normal(f32),
-    /// Like `Normal`, but zeros in one row, the index of the first dim: embeddings with a row for padding.
-    NormalExceptRow {
-        /// The standard deviation.
-        std: f32,
-        /// The row.
-        row: usize,
-    },
-    /// Normally distributed with the standard deviation `gain / sqrt(fan_in)`, of the **global** weight (LeCun et al.,
-    /// "Efficient BackProp", 1998, with a gain of 1; He et al., "Delving Deep into Rectifiers", 2015, with a gain of
-    /// `sqrt(2)`).
-    Kaiming(f32),
-    /// Normally distributed with the standard deviation `gain * sqrt(2 / (fan_in + fan_out))`, of the **global** weight
-    /// (Glorot and Bengio, "Understanding the difficulty of training deep feedforward neural networks", 2010).
-    Xavier(f32),
-}
-
-impl Init {
-    /// Returns the standard deviation of normally distributed values of a weight with these fans; `None` of constant
-    /// values.
-    fn std(self, [fan_in, fan_out]: [usize; 2]) -> Option<f32> {
-        match self {
-            Init::Zeros | Init::Ones => None,
-            Init::Normal(std) | Init::NormalExceptRow { std, .. } => Some(std),
-            Init::Kaiming(gain) => Some(gain / (fan_in as f32).sqrt()),
-            Init::Xavier(gain) => Some(gain * (2.0 / (fan_in + fan_out) as f32).sqrt()),
-        }
-    }
-}
+use super::init::InitialValues;
 
 /// Purpose of a parameter, as far as it is declared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -83,7 +45,7 @@ pub(crate) struct ParamEntry {
     pub(super) site: Site,
     pub(super) infos: &'static [DimInfo],
     pub(super) extents: Vec<Extent>,
-    init: Init,
+    init: InitialValues,
     pub(super) start: usize,
     pub(super) varies: AxisSet,
     pub(super) stacked: usize,
@@ -102,7 +64,7 @@ impl ParamEntry {
         path: &str,
         dims: ParamDims,
         extents: Vec<Extent>,
-        init: Init,
+        init: InitialValues,
         role: Role,
         start: usize,
     ) -> ParamEntry {
@@ -162,25 +124,6 @@ impl ParamEntry {
 
     /// Computes the initial values of this rank's block.
     pub(super) fn initial_values(&self, rank: &Rank) -> Buffer {
-        let mut block = rank.alloc_scratch(DType::F32, self.local_len());
-        match self.init.std(self.global_fans()) {
-            None => {
-                let constant = if matches!(self.init, Init::Ones) { 1.0 } else { 0.0 };
-                rank.backend().fill(block.view_mut(), constant);
-            }
-            Some(std) => {
-                let key = random::key(rank.seed(), self.path());
-                let index = block_index(&self.extents);
-                rank.backend().fill_normal(key, std, &index, block.view_mut());
-            }
-        }
-        if let Init::NormalExceptRow { row, .. } = self.init
-            && let Some(row) = row.checked_sub(self.extents[0].offset)
-            && row < self.extents[0].local
-        {
-            let len = self.local_len() / self.extents[0].local;
-            rank.backend().fill(block.view_mut().slice(row * len..(row + 1) * len), 0.0);
-        }
-        block
+        self.init.compute(rank, self.path(), &self.extents, self.global_fans())
     }
 }

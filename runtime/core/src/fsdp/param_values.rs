@@ -189,6 +189,18 @@ impl ParamRef {
         self.unit.master().part(self.owned_in_shard())
     }
 
+    /// Returns the elements that this rank [owns](Self::owned) as they are stored: in f32, but for a
+    /// [frozen](Self::is_frozen) parameter, which has the compute dtype.
+    ///
+    /// # Panics
+    /// If other pipeline stages [own](Self::is_owned) it.
+    #[track_caller]
+    #[doc(hidden)]
+    pub fn stored_values(&self) -> UnitSlice<'_> {
+        self.check_owned();
+        self.unit.stored_shard().part(self.owned_in_shard())
+    }
+
     /// Writes new elements: `block` is this rank's block of the parameter, row-major, the same on every rank that holds
     /// it. [`write_global`](Self::write_global) takes the global parameter.
     ///

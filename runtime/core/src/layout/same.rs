@@ -1,9 +1,12 @@
-//! Equality of shapes: elementwise operations combine tensors of the same shape, without broadcasting.
+//! Shapes that elementwise operations combine: equal ones, and one whose dims are dims of the other.
 
 use super::sealed::Seal;
-use super::{Split, Tp};
+use super::{Broadcast, Split, Tp};
 
-/// A shape that elementwise operations can combine with `Self`: the same dims, split alike.
+/// A shape that elementwise operations can combine with `Self`: the same dims, split alike, or some of them.
+///
+/// All dims of one side are dims of the other, which has more of them or the same ones in the same order. The result has
+/// the shape of the side with more dims, and the other is [repeated](Broadcast) along the dims that it does not have.
 ///
 /// Impls with a bound that nothing has are for mistakes: their bounds explain the fix. The shape is a parameter, and
 /// not `Self`, so that other messages do not list the impls.
@@ -12,11 +15,25 @@ use super::{Split, Tp};
     label = "their dims or splits differ, or are not known to be the same",
     note = "both sides must have the same dims, split alike: `.gather(Dim)` makes a `Split<Dim, A>` whole, \
             `.slice(Dim, Tp)` splits a whole dim; one declared `@` stays distributed",
+    note = "dims in another order are put in order by `.permute((..))`; a tensor with fewer dims, all of which the \
+            other has, is repeated along the others",
     note = "rows of experts go back to their tokens first: `routing.combine(&rows)`"
 )]
-pub trait SameShape<T: ?Sized, S: ?Sized = Self> {}
+pub trait SameShape<T: ?Sized, S: ?Sized = Self> {
+    /// The shape of the result.
+    type Combined;
+    /// The position in the result of each dim of `S`, if it has fewer.
+    const LEFT_PLACES: Option<&'static [usize]> = None;
+    /// The position in the result of each dim of `T`, if it has fewer.
+    const RIGHT_PLACES: Option<&'static [usize]> = None;
+    #[doc(hidden)]
+    const SEAL: Seal;
+}
 
-impl<X, S> SameShape<S, S> for X {}
+impl<X, S> SameShape<S, S> for X {
+    type Combined = S;
+    const SEAL: Seal = Seal::new();
+}
 
 /// Never implemented: the split of `D`, the last dim before the feature, that only one of the shapes `S` and `T` has.
 #[diagnostic::on_unimplemented(
@@ -45,9 +62,21 @@ pub trait ShardedAlike<D, S, T> {
 
 macro_rules! never_the_same {
     ($(<$($param:ident),+> $dim:ident: $rule:ident, $split:ty, $whole:ty;)*) => {$(
-        impl<X, $($param),+> SameShape<$whole, $split> for X where Split<$dim, Tp>: $rule<$dim, $split, $whole> {}
+        impl<X, $($param),+> SameShape<$whole, $split> for X
+        where
+            Split<$dim, Tp>: $rule<$dim, $split, $whole>,
+        {
+            type Combined = $split;
+            const SEAL: Seal = Seal::new();
+        }
 
-        impl<X, $($param),+> SameShape<$split, $whole> for X where Split<$dim, Tp>: $rule<$dim, $whole, $split> {}
+        impl<X, $($param),+> SameShape<$split, $whole> for X
+        where
+            Split<$dim, Tp>: $rule<$dim, $whole, $split>,
+        {
+            type Combined = $split;
+            const SEAL: Seal = Seal::new();
+        }
     )*};
 }
 
@@ -62,56 +91,42 @@ never_the_same! {
     <B, S, H, D> H: ShardedAlike, (B, S, Split<H, Tp>, D), (B, Split<S, Tp>, H, D);
 }
 
-/// Broadcasting to a shape with more or fewer dims. Never implemented.
-#[diagnostic::on_unimplemented(
-    message = "a tensor shaped `{Self}` cannot be combined with one shaped `{T}`: tensors are not broadcast",
-    label = "one side has more dims than the other",
-    note = "give both sides the same shape: create a constant with it, `Tensor::from_fn(x.rank(), &x.sizes(), ..)`, or \
-            drop a dim of the larger side by a sum or mean",
-    note = "a learned vector or matrix that repeats along the leading dims is a parameter over the trailing ones: \
-            `gain: Param<(Hidden,)>` and `x * &self.gain`"
-)]
-pub trait Broadcast<T> {}
-
-macro_rules! broadcasts {
-    ($(($($left:ident),*) and ($($right:ident),*);)*) => {$(
-        impl<Left, $($left,)* $($right),*> SameShape<($($right,)*), ($($left,)*)> for Left
+macro_rules! repeated {
+    ($(($($large:ident),+) and ($($small:ident),*);)*) => {$(
+        impl<X, $($large,)* $($small),*> SameShape<($($small,)*), ($($large,)*)> for X
         where
-            ($($left,)*): Broadcast<($($right,)*)>,
+            ($($small,)*): Broadcast<($($large,)*)>,
         {
+            type Combined = ($($large,)*);
+            const RIGHT_PLACES: Option<&'static [usize]> = Some(<($($small,)*) as Broadcast<($($large,)*)>>::PLACES);
+            const SEAL: Seal = Seal::new();
+        }
+
+        impl<X, $($large,)* $($small),*> SameShape<($($large,)*), ($($small,)*)> for X
+        where
+            ($($small,)*): Broadcast<($($large,)*)>,
+        {
+            type Combined = ($($large,)*);
+            const LEFT_PLACES: Option<&'static [usize]> = Some(<($($small,)*) as Broadcast<($($large,)*)>>::PLACES);
+            const SEAL: Seal = Seal::new();
         }
     )*};
 }
 
-broadcasts! {
-    () and (V);
-    () and (V, W);
-    () and (V, W, X);
-    () and (V, W, X, Y);
-    () and (V, W, X, Y, Z);
+repeated! {
     (A) and ();
-    (A) and (V, W);
-    (A) and (V, W, X);
-    (A) and (V, W, X, Y);
-    (A) and (V, W, X, Y, Z);
     (A, B) and ();
     (A, B) and (V);
-    (A, B) and (V, W, X);
-    (A, B) and (V, W, X, Y);
-    (A, B) and (V, W, X, Y, Z);
     (A, B, C) and ();
     (A, B, C) and (V);
     (A, B, C) and (V, W);
-    (A, B, C) and (V, W, X, Y);
-    (A, B, C) and (V, W, X, Y, Z);
     (A, B, C, D) and ();
     (A, B, C, D) and (V);
     (A, B, C, D) and (V, W);
-    (A, B, C, D) and (V, W, X);
-    (A, B, C, D) and (V, W, X, Y, Z);
+    (A, B, C, D) and (V, W, U);
     (A, B, C, D, E) and ();
     (A, B, C, D, E) and (V);
     (A, B, C, D, E) and (V, W);
-    (A, B, C, D, E) and (V, W, X);
-    (A, B, C, D, E) and (V, W, X, Y);
+    (A, B, C, D, E) and (V, W, U);
+    (A, B, C, D, E) and (V, W, U, Y);
 }

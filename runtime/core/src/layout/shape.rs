@@ -32,7 +32,7 @@ impl<S: Dims> Shape for S where <S::Usage as UsageSet>::Verdict: OneDimPerAxis<S
     message = "`{Self}` is not a shape",
     note = "a shape is a tuple of 1 to 5 dims: `(Batch, Seq, Hidden)`; of one dim: `(Hidden,)`"
 )]
-pub trait Dims: SameShape<Self> + 'static {
+pub trait Dims: SameShape<Self, Combined = Self> + 'static {
     /// The axes over which ranks hold different shards.
     const VARIES: AxisSet;
     /// The dims, outermost first.
@@ -43,6 +43,8 @@ pub trait Dims: SameShape<Self> + 'static {
     const READS: usize = 1;
     /// The number of dims that each mesh axis distributes, as a type.
     type Usage: UsageSet;
+    /// The same dims without groups: `(Hidden, Heads, HeadDim)` for `(Hidden, (Heads, HeadDim))`.
+    type Ungrouped: Dims;
     #[doc(hidden)]
     const SEAL: Seal;
 }
@@ -63,6 +65,7 @@ macro_rules! shapes {
             const VARIES: AxisSet = AxisSet::NONE$(.disjoint_union($dim::VARIES))+;
             const DIMS: &'static [DimInfo] = &[$($dim::INFO),+];
             type Usage = usage!($($dim)+);
+            type Ungrouped = ($($dim,)+);
             const SEAL: Seal = Seal::new();
         }
     )*};
@@ -71,7 +74,9 @@ macro_rules! shapes {
 impl Dims for () {
     const VARIES: AxisSet = AxisSet::NONE;
     const DIMS: &'static [DimInfo] = &[];
+    const READS: usize = 0;
     type Usage = NoUse;
+    type Ungrouped = ();
     const SEAL: Seal = Seal::new();
 }
 
@@ -84,6 +89,7 @@ macro_rules! grouped_shapes {
             const DIMS: &'static [DimInfo] = &[$($dim::INFO),+];
             const READS: usize = $reads;
             type Usage = usage!($($dim)+);
+            type Ungrouped = ($($dim,)+);
             const SEAL: Seal = Seal::new();
         }
     )*};
@@ -211,6 +217,8 @@ macro_rules! param_shapes {
         impl<$($dim: ParamDim),+> ParamShape for $shape where $shape: Shape {}
     )*};
 }
+
+impl ParamShape for () {}
 
 param_shapes! {
     <A> (A,);

@@ -9,7 +9,8 @@ use super::{
     SplitAxes, Whole,
 };
 
-/// The shape of a weight `(I, O)` for each element of `E`, such as for each expert.
+/// The shape of a weight `(I, O)` for each element of `E`, such as for each expert. `O` may be a pair of dims, and the
+/// shape of biases over `O` is `Stacked<E, (), O>`.
 ///
 /// Unlike the dims of a weight, `E` may be split over several of `ep`, `cp` and `tp`: `Stacked<Split<Experts, (Ep,
 /// Tp)>, Hidden, Ffn>`. Ranks of these axes hold the weights of different experts, and no output that leaves `E` out,
@@ -20,7 +21,37 @@ impl<E: Dim, I: Dim, O: Dim> Dims for Stacked<E, I, O> {
     const VARIES: AxisSet = E::VARIES.disjoint_union(I::VARIES).disjoint_union(O::VARIES);
     const DIMS: &'static [DimInfo] = &[E::INFO, I::INFO, O::INFO];
     const STACKS: usize = 1;
+    type Ungrouped = (E, I, O);
     type Usage = <<E::Usage as UsageSet>::Plus<I::Usage> as UsageSet>::Plus<O::Usage>;
+    const SEAL: Seal = Seal::new();
+}
+
+impl<E: Dim, I: Dim, F: Dim, G: Dim> Dims for Stacked<E, I, (F, G)> {
+    const VARIES: AxisSet = <Stacked<E, I, F> as Dims>::VARIES.disjoint_union(G::VARIES);
+    const DIMS: &'static [DimInfo] = &[E::INFO, I::INFO, F::INFO, G::INFO];
+    const STACKS: usize = 1;
+    type Ungrouped = (E, I, F, G);
+    type Usage = <<Stacked<E, I, F> as Dims>::Usage as UsageSet>::Plus<G::Usage>;
+    const SEAL: Seal = Seal::new();
+}
+
+impl<E: Dim, O: Dim> Dims for Stacked<E, (), O> {
+    const VARIES: AxisSet = E::VARIES.disjoint_union(O::VARIES);
+    const DIMS: &'static [DimInfo] = &[E::INFO, O::INFO];
+    const STACKS: usize = 1;
+    const READS: usize = 0;
+    type Ungrouped = (E, O);
+    type Usage = <E::Usage as UsageSet>::Plus<O::Usage>;
+    const SEAL: Seal = Seal::new();
+}
+
+impl<E: Dim, F: Dim, G: Dim> Dims for Stacked<E, (), (F, G)> {
+    const VARIES: AxisSet = <Stacked<E, (), F> as Dims>::VARIES.disjoint_union(G::VARIES);
+    const DIMS: &'static [DimInfo] = &[E::INFO, F::INFO, G::INFO];
+    const STACKS: usize = 1;
+    const READS: usize = 0;
+    type Ungrouped = (E, F, G);
+    type Usage = <<Stacked<E, (), F> as Dims>::Usage as UsageSet>::Plus<G::Usage>;
     const SEAL: Seal = Seal::new();
 }
 

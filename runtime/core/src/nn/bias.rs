@@ -6,6 +6,7 @@ use crate::layout::{Axis, Dims, Feature, LocalFeature, ModelAxis, WholeFeature};
 use crate::tensor::{Init, Operand, Param, ParamRef, Tensor, Trailing, add_param, gradient_axes};
 
 use super::chain::stage_layers;
+use super::debug::debug_layers;
 use super::{Build, Builder, Col, Layer, Plain, Shard};
 
 /// Adds a bias over the last dim (or pair of dims) `F`.
@@ -73,4 +74,8 @@ impl<F, A> Shard<Col<A>> for Bias<F> {
 
 stage_layers! {
     Bias<F, Style>;
+}
+
+debug_layers! {
+    Bias<F, Style>: vector;
 }

@@ -14,6 +14,7 @@ use crate::tensor::{
 use meshwright_backend::{Buffer, DType};
 use meshwright_comm::Site;
 
+use super::debug::debug_layers;
 use super::logit_stats::{LogitRows, Stats};
 use super::{Build, Builder, HeadOptions, Plain, Shard, VocabSplit};
 
@@ -199,4 +200,8 @@ fn scaled(rank: &Rank, weights: &Arc<Buffer>, factor: f32) -> Arc<Buffer> {
     rank.backend().cast(weights.view(), scaled.view_mut());
     rank.backend().scale(scaled.view_mut(), factor);
     Arc::new(scaled)
+}
+
+debug_layers! {
+    CrossEntropy<V, Style>: ;
 }

@@ -14,7 +14,7 @@ use meshwright_backend::{
 use meshwright_comm::{ReduceOp, Site};
 
 use super::fused_loss::HeadParams;
-use super::head_projection::{HeadProjection, ProjectionGradients};
+use super::head_projection::{HeadProjection, ProjectionGradients, WantedGradients};
 use super::{HeadOptions, LogitChunks};
 
 /// Returns the divergence of each token.
@@ -248,7 +248,7 @@ impl<P: Arity> Operation<Count<2>, P> for DivergenceOperation {
         let mut buffers = ChunkBuffers::new(rank, len);
         let is_narrow = rank.compute_dtype() != DType::F32;
         let mut rounded = is_narrow.then(|| rank.alloc_scratch(rank.compute_dtype(), len));
-        let mut sums = ProjectionGradients::new(&head, self.tokens, true);
+        let mut sums = ProjectionGradients::new(&head, self.tokens, WantedGradients::of(&x, uses));
         self.with_teacher(rank, teacher_hidden, |teacher| {
             for chunk in chunks.ranges() {
                 let rows = [

@@ -11,6 +11,9 @@ use super::{Build, Builder, Layer};
 /// Zeroes elements at the model's dropout rate in training (Srivastava et al., 2014), and scales the others so that the
 /// expectation is unchanged.
 ///
+/// The rate is [`Sizes::dropout`](super::Sizes::dropout), or that of the field by
+/// [`Sizes::with_dropout`](super::Sizes::with_dropout).
+///
 /// Shape: `[..] -> [..]`.
 ///
 /// The mask is a function of the seed, the step, the field's path and the element's index in the global tensor: a field
@@ -30,9 +33,15 @@ impl<S: Dims, T: Operand<Shape = S>> Layer<T> for Dropout {
     }
 }
 
+impl std::fmt::Debug for Dropout {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Dropout {}", self.rate)
+    }
+}
+
 impl Build for Dropout {
     fn build(builder: &mut Builder<'_>) -> Self {
-        let rate = builder.sizes().dropout;
+        let rate = builder.dropout_rate();
         if !(0.0..1.0).contains(&rate) {
             builder.problem(format_args!("the dropout rate {rate} is not in 0..1"));
         }

@@ -15,6 +15,7 @@ use crate::tensor::{
 use meshwright_backend::Buffer;
 
 use super::chain::stage_layers;
+use super::debug::debug_layers;
 use super::{Build, Builder, Layer, Plain, RegionExit, Shard, VocabSplit};
 
 /// Embedding table with a row of `H` for each token of vocabulary `V`.
@@ -218,4 +219,8 @@ impl Operation<Count<0>, Count<1>> for LookUp {
             });
         });
     }
+}
+
+debug_layers! {
+    Embedding<V, H, Style>: weight;
 }

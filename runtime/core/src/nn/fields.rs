@@ -1,4 +1,5 @@
-//! Optional and repeated fields of models: `Option<L>`, `Vec<L>` and `[L; N]` of anything that can be a field itself.
+//! Optional and repeated fields of models: `Option<L>`, `Vec<L>`, `[L; N]`, and tuples of two or three, of anything that
+//! can be a field itself.
 //!
 //! They have the attributes of `L`, which hold for each element: `#[sharded(tp = "col")] biases: [Bias<Ffn>; 2]` is a
 //! `[Bias<Ffn, Col<Tp>>; 2]`. Parameters of an element have its index in their path, as in `biases.1.bias`.
@@ -27,6 +28,32 @@ impl<L: Build + 'static, const N: usize> Build for [L; N] {
         builder.note_elements(N);
         std::array::from_fn(|index| L::build(&mut builder.repeated::<L>(index)))
     }
+}
+
+#[diagnostic::do_not_recommend]
+impl<L: Build, M: Build> Build for (L, M) {
+    fn build(builder: &mut Builder<'_>) -> Self {
+        (L::build(&mut builder.tuple_element(0)), M::build(&mut builder.tuple_element(1)))
+    }
+}
+
+#[diagnostic::do_not_recommend]
+impl<L: Build, M: Build, N: Build> Build for (L, M, N) {
+    fn build(builder: &mut Builder<'_>) -> Self {
+        let (first, second) =
+            (L::build(&mut builder.tuple_element(0)), M::build(&mut builder.tuple_element(1)));
+        (first, second, N::build(&mut builder.tuple_element(2)))
+    }
+}
+
+#[diagnostic::do_not_recommend]
+impl<L: Shard<Style>, M: Shard<Style>, Style> Shard<Style> for (L, M) {
+    type Sharded = (L::Sharded, M::Sharded);
+}
+
+#[diagnostic::do_not_recommend]
+impl<L: Shard<Style>, M: Shard<Style>, N: Shard<Style>, Style> Shard<Style> for (L, M, N) {
+    type Sharded = (L::Sharded, M::Sharded, N::Sharded);
 }
 
 #[diagnostic::do_not_recommend]

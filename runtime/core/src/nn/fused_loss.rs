@@ -12,7 +12,7 @@ use crate::tensor::{
 use meshwright_backend::{Buffer, View, ViewMut};
 use meshwright_comm::Site;
 
-use super::head_projection::{HeadProjection, ProjectionGradients, weight_gemm};
+use super::head_projection::{HeadProjection, ProjectionGradients, WantedGradients, weight_gemm};
 use super::logit_stats::{LogitRows, Stats};
 use super::{HeadOptions, LogitChunks};
 
@@ -32,6 +32,11 @@ impl HeadParams<'_> {
     /// Returns this rank's range of the vocabulary.
     pub(super) fn vocab(&self) -> Extent {
         self.weight.local_extents()[0]
+    }
+
+    /// Returns true for weight and bias if they are trained.
+    fn is_trained(&self) -> [bool; 2] {
+        [Some(self.weight), self.bias].map(|param| param.is_some_and(|param| !param.is_frozen()))
     }
 
     /// Checks that each target is in the vocabulary or ignored.
@@ -89,6 +94,7 @@ pub(super) fn fused_loss<S: Dims>(
         vocab: head.vocab(),
         options: head.options,
         hidden: x.extents()[x.extents().len() - 1].local,
+        is_trained: head.is_trained(),
         targets: Arc::clone(targets.id_buffer()),
         counted: Arc::clone(targets.counted_targets()),
         row_losses: row_losses.clone(),
@@ -99,7 +105,7 @@ pub(super) fn fused_loss<S: Dims>(
     Loss::new(sum, targets.target_count()).with_rows(row_losses)
 }
 
-/// The sum of the losses of all tokens. Its forward computes the gradients too, if it is recorded.
+/// The sum of the losses of all tokens. Its forward computes the required gradients too, if it is recorded.
 struct HeadOperation {
     site: Site,
     /// The axes over which the vocabulary is split.
@@ -109,6 +115,8 @@ struct HeadOperation {
     options: HeadOptions,
     /// Elements of a row of the input.
     hidden: usize,
+    /// True for weight and bias if they are trained.
+    is_trained: [bool; 2],
     /// Target ids.
     targets: Arc<Buffer>,
     /// 0 for the rows whose target is ignored, else 1.
@@ -141,13 +149,17 @@ impl<P: Arity> Operation<Count<1>, P> for HeadOperation {
         };
         // With a single chunk on a device, backward computes the weight's gradient in place from the logits' gradient.
         let is_deferred = chunks.count() == 1 && rank.allocator().device().is_some();
-        let mut gradients =
-            recorded.then(|| ProjectionGradients::new(&projection, tokens, !is_deferred));
+        let [weight, bias] = self.is_trained;
+        let wanted =
+            WantedGradients { input: x.requires_grad(), weight: weight && !is_deferred, bias };
+        let mut gradients = (recorded && (weight || bias || wanted.input))
+            .then(|| ProjectionGradients::new(&projection, tokens, wanted));
         let (sum, logits) = head.compute_chunks(chunks, gradients.as_mut());
         let saved = gradients.map(|ProjectionGradients { dx, dweight, dbias }| {
             let dweight = match dweight {
                 Some(sum) => WeightGradient::Summed(sum),
-                None => WeightGradient::Deferred { input, logits, hidden },
+                None if weight => WeightGradient::Deferred { input, logits, hidden },
+                None => WeightGradient::Frozen,
             };
             HeadGradients { dx, dweight, dbias }
         });
@@ -163,7 +175,7 @@ impl<P: Arity> Operation<Count<1>, P> for HeadOperation {
         let HeadGradients { mut dx, dweight, dbias } =
             saved.expect("a recorded head has computed its gradients");
         let seed = gradients.scalar_gradient(&gradient);
-        if seed != 1.0 {
+        if let Some(dx) = dx.as_mut().filter(|_| seed != 1.0) {
             gradients.rank.backend().scale(dx.view_mut(), seed);
         }
         let params = params.as_ref();
@@ -175,7 +187,9 @@ impl<P: Arity> Operation<Count<1>, P> for HeadOperation {
             }
             bias_use.finish_with(gradients, &dbias);
         }
-        x.add_gradient(gradients, Arc::new(dx));
+        if let Some(dx) = dx {
+            x.add_gradient(gradients, Arc::new(dx));
+        }
     }
 }
 
@@ -192,7 +206,8 @@ struct FusedHead<'a> {
 
 /// Gradients of the summed loss as forward saves them for backward.
 struct HeadGradients {
-    dx: Buffer,
+    /// `None` if the input requires no gradient.
+    dx: Option<Buffer>,
     dweight: WeightGradient,
     dbias: Option<Buffer>,
 }
@@ -203,6 +218,8 @@ enum WeightGradient {
     Summed(Buffer),
     /// The operands of the matmul that computes it: the input and the gradient of all logits.
     Deferred { input: Arc<Buffer>, logits: Buffer, hidden: usize },
+    /// None: the weight is frozen.
+    Frozen,
 }
 
 impl WeightGradient {
@@ -210,6 +227,7 @@ impl WeightGradient {
     fn finish_gradient(self, weight_use: &ParamUse, gradients: &TapeGradients<'_>, seed: f32) {
         let backend = gradients.rank.backend();
         match self {
+            WeightGradient::Frozen => {}
             WeightGradient::Summed(mut dweight) => {
                 if seed != 1.0 {
                     backend.scale(dweight.view_mut(), seed);

@@ -59,11 +59,28 @@ impl<'a> HeadProjection<'a> {
 
 /// Gradients by input, weight and bias from the gradients of logits, chunk by chunk.
 pub(super) struct ProjectionGradients {
-    pub(super) dx: Buffer,
-    /// In f32. `None` if it is computed from the logits of a single chunk later.
+    /// `None` if the input requires no gradient.
+    pub(super) dx: Option<Buffer>,
+    /// In f32. `None` if the weight is frozen, or its gradient is computed from the logits of a single chunk later.
     pub(super) dweight: Option<Buffer>,
-    /// In f32. `None` without a bias.
+    /// In f32. `None` without a trained bias.
     pub(super) dbias: Option<Buffer>,
+}
+
+/// The gradients that are computed.
+#[derive(Clone, Copy)]
+pub(super) struct WantedGradients {
+    pub(super) input: bool,
+    pub(super) weight: bool,
+    pub(super) bias: bool,
+}
+
+impl WantedGradients {
+    /// Returns the gradients of a recorded operation that are required.
+    pub(super) fn of(x: &SavedInput, uses: &[ParamUse]) -> WantedGradients {
+        let is_trained = |index: usize| uses.get(index).is_some_and(ParamUse::is_trained);
+        WantedGradients { input: x.requires_grad(), weight: is_trained(0), bias: is_trained(1) }
+    }
 }
 
 impl ProjectionGradients {
@@ -71,13 +88,13 @@ impl ProjectionGradients {
     pub(super) fn new(
         head: &HeadProjection<'_>,
         tokens: usize,
-        has_weight: bool,
+        wanted: WantedGradients,
     ) -> ProjectionGradients {
         let rank = head.rank;
         ProjectionGradients {
-            dx: rank.alloc_activation(tokens * head.hidden),
-            dweight: has_weight.then(|| rank.alloc_scratch(DType::F32, head.weight.len())),
-            dbias: head.bias.as_ref().map(|bias| rank.alloc_zeros(bias.len())),
+            dx: wanted.input.then(|| rank.alloc_activation(tokens * head.hidden)),
+            dweight: wanted.weight.then(|| rank.alloc_scratch(DType::F32, head.weight.len())),
+            dbias: wanted.bias.then(|| rank.alloc_zeros(head.vocab.local)),
         }
     }
 
@@ -91,9 +108,11 @@ impl ProjectionGradients {
     ) {
         let (backend, k, n) = (head.rank.backend(), head.hidden, head.vocab.local);
         let m = input.len() / k;
-        let dx = self.dx.view_mut().into_slice(first * k..(first + m) * k);
-        let gemm = Gemm { m, n: k, k: n, trans_a: false, trans_b: false, accumulate: false };
-        backend.gemm(&gemm, dlogits, head.weight, dx);
+        if let Some(dx) = &mut self.dx {
+            let dx = dx.view_mut().into_slice(first * k..(first + m) * k);
+            let gemm = Gemm { m, n: k, k: n, trans_a: false, trans_b: false, accumulate: false };
+            backend.gemm(&gemm, dlogits, head.weight, dx);
+        }
         if let Some(dweight) = &mut self.dweight {
             // The first chunk overwrites the gradient, and later chunks accumulate.
             let gemm = weight_gemm(n, k, m, first > 0);
@@ -139,7 +158,9 @@ impl ProjectionGradients {
         if let (Some(bias), Some(dbias)) = (uses.get(1), &self.dbias) {
             bias.finish_with(gradients, dbias);
         }
-        x.add_gradient(gradients, Arc::new(self.dx));
+        if let Some(dx) = self.dx {
+            x.add_gradient(gradients, Arc::new(dx));
+        }
     }
 
     /// Clears the gradient of the weight, if there are no chunks.

@@ -11,7 +11,9 @@ use crate::tensor::{
     Contraction, Init, Operand, Param, ParamRef, Reads, Tensor, contract, gradient_axes,
 };
 
+use super::adapter::{Adapter, LoraRank};
 use super::chain::stage_layers;
+use super::debug::debug_layers;
 use super::{Build, Builder, Col, Layer, Plain, RegionExit, Row, Shard};
 
 /// A linear layer without bias from the last dim (or pair of dims) `I` to `O`.
@@ -23,8 +25,11 @@ use super::{Build, Builder, Col, Layer, Plain, RegionExit, Row, Shard};
 ///   sequence-parallel stream is all-gathered, once for all layers that read it);
 /// - `#[sharded(tp = "row")]`: every rank reads its shard of `I`; the partial sums are all-reduced, or with
 ///   `scatter = Seq` reduce-scattered.
+///
+/// With [`Sizes::lora`](super::Sizes::lora) the layer may have a low-rank adapter, in the same styles.
 pub struct Linear<I, O, Style = Plain> {
     weight: ParamRef,
+    adapter: Option<Adapter>,
     kind: PhantomData<(I, O, Style)>,
 }
 
@@ -43,42 +48,59 @@ impl<I: WholeFeature, O: WholeFeature, Style, T: Operand<Shape: LinearInput<I, O
             leaves: T::Shape::LEAVES,
         };
         let site = self.weight.site().clone().at_location(Location::caller());
-        Tensor::from_untyped(contract(x.operand().value(), &self.weight, how, &site))
+        let x = x.operand().value();
+        Tensor::from_untyped(match &self.adapter {
+            Some(adapter) => adapter.contract(x, &self.weight, how, &site),
+            None => contract(x, &self.weight, how, &site),
+        })
     }
 }
 
 impl<I, O, Style> Linear<I, O, Style> {
-    fn new<S: Dims>(builder: &mut Builder<'_>) -> Self {
+    /// Returns the weight.
+    pub(in crate::nn) fn weight(&self) -> &ParamRef {
+        &self.weight
+    }
+
+    /// Declares the weight, shaped `S`, and the matrices of an adapter, shaped `A` and `B`.
+    fn new<S: Dims, A: Dims, B: Dims>(builder: &mut Builder<'_>) -> Self {
         let std = builder.sizes().init_std;
         let weight: Param<S> = builder.param("weight", Init::Normal(std));
-        Linear { weight: weight.handle().clone(), kind: PhantomData }
+        let adapter = Adapter::declare::<A, B>(builder, S::READS);
+        Linear { weight: weight.handle().clone(), adapter, kind: PhantomData }
     }
 }
 
 impl<I: LocalFeature, O: LocalFeature> Build for Linear<I, O, Plain>
 where
     (I, O): Dims,
+    (I, LoraRank): Dims,
+    (LoraRank, O): Dims,
 {
     fn build(builder: &mut Builder<'_>) -> Self {
-        Linear::new::<(I, O)>(builder)
+        Linear::new::<(I, O), (I, LoraRank), (LoraRank, O)>(builder)
     }
 }
 
 impl<I: LocalFeature, O: LocalFeature, A: ModelAxis> Build for Linear<I, O, Col<A>>
 where
     (I, O::Split<A>): Dims,
+    (I, LoraRank): Dims,
+    (LoraRank, O::Split<A>): Dims,
 {
     fn build(builder: &mut Builder<'_>) -> Self {
-        Linear::new::<(I, O::Split<A>)>(builder)
+        Linear::new::<(I, O::Split<A>), (I, LoraRank), (LoraRank, O::Split<A>)>(builder)
     }
 }
 
 impl<I: LocalFeature, O: LocalFeature, A: ModelAxis, E> Build for Linear<I, O, Row<A, E>>
 where
     (I::Split<A>, O): Dims,
+    (I::Split<A>, LoraRank): Dims,
+    (LoraRank, O): Dims,
 {
     fn build(builder: &mut Builder<'_>) -> Self {
-        Linear::new::<(I::Split<A>, O)>(builder)
+        Linear::new::<(I::Split<A>, O), (I::Split<A>, LoraRank), (LoraRank, O)>(builder)
     }
 }
 
@@ -228,4 +250,8 @@ where
     );
     const SCATTER: Option<usize> = E::SCATTER;
     const SEAL: Seal = Seal::new();
+}
+
+debug_layers! {
+    Linear<I, O, Style>: weight;
 }

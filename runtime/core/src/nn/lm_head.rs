@@ -12,6 +12,7 @@ use crate::tensor::{
     check_sizes, contract, enter_region, gradient_axes, note_number,
 };
 
+use super::debug::debug_layers;
 use super::divergence::divergence;
 use super::fused_loss::{HeadParams, fused_loss};
 use super::log_probs::log_probs;
@@ -257,4 +258,8 @@ impl<H, V, Style> LmHead<H, V, Style> {
 #[diagnostic::do_not_recommend]
 impl<H, V, A> Shard<VocabSplit<A>> for LmHead<H, V> {
     type Sharded = LmHead<H, V, VocabSplit<A>>;
+}
+
+debug_layers! {
+    LmHead<H, V, Style>: weight;
 }

@@ -11,7 +11,7 @@ use meshwright_backend::{Buffer, DType, Expr, Node, UnaryFunction, View};
 use meshwright_comm::Site;
 
 use super::fused_loss::HeadParams;
-use super::head_projection::{HeadProjection, ProjectionGradients};
+use super::head_projection::{HeadProjection, ProjectionGradients, WantedGradients};
 use super::logit_stats::{LogitRows, Stats};
 use super::{HeadOptions, LogitChunks};
 
@@ -129,7 +129,8 @@ impl<P: Arity> Operation<Count<1>, P> for LogProbsOperation {
         let mut logits = rank.alloc_scratch(head.logits_dtype(), len);
         let is_wide = head.logits_dtype() != rank.compute_dtype();
         let mut rounded = is_wide.then(|| rank.alloc_scratch(rank.compute_dtype(), len));
-        let mut sums = ProjectionGradients::new(&head, self.targets.len(), true);
+        let mut sums =
+            ProjectionGradients::new(&head, self.targets.len(), WantedGradients::of(&x, uses));
         for chunk in chunks.ranges() {
             let part = 0..chunk.len() * self.vocab.local;
             let mut logits = logits.view_mut().into_slice(part.clone());

@@ -31,6 +31,12 @@ pub struct FieldDescription {
     pub sharded: Option<&'static str>,
     /// The arguments of `#[tied(..)]`.
     pub tied: Option<&'static str>,
+    /// True with `#[shared]`.
+    pub shared: bool,
+    /// True with `#[frozen]`.
+    pub frozen: bool,
+    /// The arguments of `#[init(..)]`: `normal(0.02)`, `bias = zeros`.
+    pub init: Option<&'static str>,
     /// The arguments of `#[recompute(..)]`: `every = 2, offload`. Empty for a plain `#[recompute]`.
     pub recompute: Option<&'static str>,
     /// The arguments of `#[pipeline_stage(..)]`.

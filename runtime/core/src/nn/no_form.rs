@@ -6,15 +6,18 @@ use std::ops::Deref;
 
 use crate::layout::{Cp, Whole};
 
+use super::affine::Affine;
 use super::attention::{Alibi, Attention, AttentionSinks, ContextParallel, RelativeBias};
 use super::bias::Bias;
+use super::causal_conv::CausalConv;
+use super::conv1d::Conv1d;
 use super::cross_entropy::CrossEntropy;
 use super::dropout::Dropout;
 use super::embedding::Embedding;
 use super::layer::HasForm;
 use super::linear::Linear;
 use super::lm_head::LmHead;
-use super::moe::{GroupedLinear, Router};
+use super::moe::{GroupedBias, GroupedLinear, Router};
 use super::norm::{LayerNorm, RmsNorm};
 use super::positions::LearnedPositions;
 use super::rope::Rope;
@@ -94,17 +97,26 @@ impl<I, O, D: Whole, A, E> Shard<Row<A, E>> for Linear<I, O, D> {
     type Sharded = Unpaired<Linear<(I, O), D, Row<A, E>>, I, O, D>;
 }
 
+/// A norm over one dim; a norm over a pair has a column-parallel form.
+#[diagnostic::do_not_recommend]
+impl<H: Whole, S> Shard<S> for RmsNorm<H> {
+    type Sharded = NoForm<RmsNorm<H>, S>;
+}
+
 macro_rules! no_form {
-    ($(<$($param:ident),+> $layer:ty, $style:ty;)*) => {$(
+    ($(<$($param:ident),+ $(; $($len:ident),+)?> $layer:ty, $style:ty;)*) => {$(
         #[diagnostic::do_not_recommend]
-        impl<$($param),+> Shard<$style> for $layer {
+        impl<$($param,)+ $($(const $len: usize),+)?> Shard<$style> for $layer {
             type Sharded = NoForm<$layer, $style>;
         }
     )*};
 }
 
 no_form! {
-    <H, S> RmsNorm<H>, S;
+    <D, E, A, X> RmsNorm<(D, E)>, Row<A, X>;
+    <D, E, A, X> RmsNorm<(D, E)>, VocabSplit<A, X>;
+    <D, E, W> RmsNorm<(D, E)>, ContextParallel<Cp, W>;
+    <D, E, A> RmsNorm<(D, E)>, ByExpert<A>;
     <H, S> LayerNorm<H>, S;
     <S> Dropout, S;
     <P, H, S> LearnedPositions<P, H>, S;
@@ -123,6 +135,13 @@ no_form! {
     <F, A, X> Bias<F>, VocabSplit<A, X>;
     <F, W> Bias<F>, ContextParallel<Cp, W>;
     <F, A> Bias<F>, ByExpert<A>;
+    <F, A, X; N> CausalConv<F, N>, Row<A, X>;
+    <F, A, X; N> CausalConv<F, N>, VocabSplit<A, X>;
+    <F, W; N> CausalConv<F, N>, ContextParallel<Cp, W>;
+    <F, A; N> CausalConv<F, N>, ByExpert<A>;
+    <I, O, A, X; N, S, P> Conv1d<I, O, N, S, P>, VocabSplit<A, X>;
+    <I, O, W; N, S, P> Conv1d<I, O, N, S, P>, ContextParallel<Cp, W>;
+    <I, O, A; N, S, P> Conv1d<I, O, N, S, P>, ByExpert<A>;
     <H, A, X> AttentionSinks<H>, Row<A, X>;
     <H, A, X> AttentionSinks<H>, VocabSplit<A, X>;
     <H, W> AttentionSinks<H>, ContextParallel<Cp, W>;
@@ -149,6 +168,13 @@ no_form! {
     <H, K, D, M, V, A, X> Attention<H, K, D, M, V>, Row<A, X>;
     <H, K, D, M, V, A, X> Attention<H, K, D, M, V>, VocabSplit<A, X>;
     <H, K, D, M, V, A> Attention<H, K, D, M, V>, ByExpert<A>;
+    <I, O, A, X> Affine<I, O>, VocabSplit<A, X>;
+    <I, O, W> Affine<I, O>, ContextParallel<Cp, W>;
+    <I, O, A> Affine<I, O>, ByExpert<A>;
+    <E, O, A> GroupedBias<E, O>, Col<A>;
+    <E, O, A, X> GroupedBias<E, O>, Row<A, X>;
+    <E, O, A, X> GroupedBias<E, O>, VocabSplit<A, X>;
+    <E, O, W> GroupedBias<E, O>, ContextParallel<Cp, W>;
     <E, I, O, A> GroupedLinear<E, I, O>, Col<A>;
     <E, I, O, A, X> GroupedLinear<E, I, O>, Row<A, X>;
     <E, I, O, A, X> GroupedLinear<E, I, O>, VocabSplit<A, X>;

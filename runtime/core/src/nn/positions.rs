@@ -12,6 +12,7 @@ use crate::tensor::{
 use meshwright_backend::{BlockCopy, Buffer, Category, DType};
 
 use super::chain::stage_layers;
+use super::debug::debug_layers;
 use super::embedding::{look_up_ids, look_up_rows};
 use super::{Build, Builder, Layer};
 
@@ -106,7 +107,7 @@ impl<P, H> LearnedPositions<P, H> {
 
 /// Returns the part `lead` of a block of the positions that a rank has of the rows of `documents`.
 #[track_caller]
-fn part_of_rows(
+pub(super) fn part_of_rows(
     rank: &Rank,
     block: &Arc<Buffer>,
     documents: &[Extent],
@@ -203,4 +204,8 @@ where
 
 stage_layers! {
     LearnedPositions<P, H>;
+}
+
+debug_layers! {
+    LearnedPositions<P, H>: weight;
 }

@@ -5,9 +5,13 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use crate::layout::{Dim, DimInfo, Whole};
 use crate::rotary::RopeParameters;
+use crate::tensor::Init;
 use meshwright_backend::{RopeLayout, RouterOptions};
 
-use super::{AttentionOptions, ContextStyle, HeadOptions, RecomputeOverride, RouterPenalties};
+use super::{
+    AttentionOptions, ContextStyle, HeadOptions, Layers, LoraOptions, LoraRank, NormOptions,
+    RecomputeOverride, RouterPenalties,
+};
 
 /// Global sizes of the dims that a model declares, and settings of its layers.
 #[derive(Debug, Clone)]
@@ -20,16 +24,29 @@ pub struct Sizes {
     /// Rows of embeddings over a dim that get no gradient.
     padding: HashMap<TypeId, usize>,
     counts: BTreeMap<String, usize>,
-    /// Epsilon of norms, added under the square root.
+    inits: BTreeMap<String, Init>,
+    kinds: BTreeMap<String, Vec<String>>,
+    /// True if the stacks have fewer layers than the model.
+    is_truncated: bool,
+    /// Epsilon of norms, added under the square root; [`with_norm`](Self::with_norm) sets it for single fields.
     pub norm_eps: f32,
-    /// Base, rotated part and scaling of rotary embeddings.
+    /// Added to the weights of RMSNorms, which begin at `1 - norm_offset`: 1 in Gemma. Weight decay then draws gains to
+    /// the offset, and a model with a LayerNorm sets 0 for its field by [`with_norm`](Self::with_norm).
+    pub norm_offset: f32,
+    norms: BTreeMap<String, NormOptions>,
+    /// Base, rotated part and scaling of rotary embeddings; [`with_rope`](Self::with_rope) sets them for single fields.
     pub rope: RopeParameters,
+    /// Rotary embeddings of the layers of a stack, instead of `rope`: layer `i` has entry `i % ropes.len()`, and `None`
+    /// rotates nothing. Empty: `rope` in all layers.
+    pub ropes: Vec<Option<RopeParameters>>,
+    ropes_of_fields: BTreeMap<String, Option<RopeParameters>>,
     /// Elements that rotary embeddings rotate together.
     pub rope_layout: RopeLayout,
     /// Standard deviation of initial weights.
     pub init_std: f32,
-    /// Dropout rate of the model.
+    /// Dropout rate of the model; [`with_dropout`](Self::with_dropout) sets it for single fields.
     pub dropout: f32,
+    dropouts: BTreeMap<String, f32>,
     /// Windows, soft cap and scale of attentions; [`with_attention`](Self::with_attention) sets them for single fields.
     pub attention: AttentionOptions,
     attention_of_fields: Vec<(String, AttentionOptions)>,
@@ -43,6 +60,8 @@ pub struct Sizes {
     pub penalties: RouterPenalties,
     /// Replaces the style of the context-parallel attentions of the model.
     pub context: Option<ContextStyle>,
+    /// Adapters of linear layers: with them, all other parameters are frozen.
+    pub lora: Option<LoraOptions>,
     /// Override of the recomputation that the model's attributes declare.
     pub recompute: Option<RecomputeOverride>,
 }
@@ -61,11 +80,19 @@ impl Default for Sizes {
             optional: BTreeMap::new(),
             padding: HashMap::new(),
             counts: BTreeMap::new(),
+            inits: BTreeMap::new(),
+            kinds: BTreeMap::new(),
+            is_truncated: false,
             norm_eps: 1e-5,
+            norm_offset: 0.0,
+            norms: BTreeMap::new(),
             rope: RopeParameters::default(),
+            ropes: Vec::new(),
+            ropes_of_fields: BTreeMap::new(),
             rope_layout: RopeLayout::HalfSplit,
             init_std: 0.02,
             dropout: 0.0,
+            dropouts: BTreeMap::new(),
             attention: AttentionOptions::default(),
             attention_of_fields: Vec::new(),
             head: HeadOptions::default(),
@@ -73,6 +100,7 @@ impl Default for Sizes {
             router: RouterOptions::default(),
             penalties: RouterPenalties::default(),
             context: None,
+            lora: None,
             recompute: None,
         }
     }
@@ -134,6 +162,31 @@ impl Sizes {
         self
     }
 
+    /// Sets the initial values of a parameter, or of all parameters in the fields of a name: `with_init("attn.o",
+    /// Init::Normal(0.01))`, `with_init("o.weight", ..)`. Named as in [`with_optional`](Self::with_optional); the name of
+    /// an inner field precedes that of a field around it, and all of them precede `#[init(..)]`. To name one that does
+    /// not exist is a problem of the model, and so is a standard deviation that is negative or not finite.
+    #[must_use]
+    pub fn with_init(mut self, field: &str, init: Init) -> Sizes {
+        self.inits.insert(field.to_owned(), init);
+        self
+    }
+
+    /// Sets the kinds of the layers of a stack of an enum, by the names of its variants, and by the name of the stack as
+    /// in [`with_optional`](Self::with_optional): `with_kinds("blocks", ["Dense", "Moe"])`. They are repeated over the
+    /// layers, whose number is a multiple of theirs. Names of other variants, and of other fields, are problems of the
+    /// model.
+    #[must_use]
+    pub fn with_kinds<K: Into<String>>(
+        mut self,
+        field: &str,
+        kinds: impl IntoIterator<Item = K>,
+    ) -> Sizes {
+        let kinds = kinds.into_iter().map(Into::into).collect();
+        self.kinds.insert(field.to_owned(), kinds);
+        self
+    }
+
     /// Sets the options of the attentions, and position biases, in fields named `field`, instead of the options of
     /// [`attention`](Self::attention). To name a field that does not exist is a problem of the model.
     #[must_use]
@@ -159,6 +212,33 @@ impl Sizes {
     /// Returns the fields that have head options of their own.
     pub(super) fn head_fields(&self) -> impl Iterator<Item = (&String, &HeadOptions)> {
         self.head_of_fields.iter()
+    }
+
+    /// Sets the options of the norms of this name, instead of [`norm_eps`](Self::norm_eps) and
+    /// [`norm_offset`](Self::norm_offset). `field` is named as in [`with_optional`](Self::with_optional), and one that
+    /// does not exist is a problem of the model.
+    #[must_use]
+    pub fn with_norm(mut self, field: &str, options: NormOptions) -> Sizes {
+        self.norms.insert(field.to_owned(), options);
+        self
+    }
+
+    /// Sets the parameters of the rotary embeddings of this name, instead of [`rope`](Self::rope) and
+    /// [`ropes`](Self::ropes); `None` rotates nothing. `field` is named as in [`with_optional`](Self::with_optional),
+    /// and one that does not exist is a problem of the model.
+    #[must_use]
+    pub fn with_rope(mut self, field: &str, rope: impl Into<Option<RopeParameters>>) -> Sizes {
+        self.ropes_of_fields.insert(field.to_owned(), rope.into());
+        self
+    }
+
+    /// Sets the rate of the [`Dropout`](super::Dropout) layers of this name, instead of [`dropout`](Self::dropout).
+    /// `field` is named as in [`with_optional`](Self::with_optional), and one that does not exist is a problem of the
+    /// model.
+    #[must_use]
+    pub fn with_dropout(mut self, field: &str, rate: f32) -> Sizes {
+        self.dropouts.insert(field.to_owned(), rate);
+        self
     }
 
     /// Returns the size of dim `D`, if it is set.
@@ -192,23 +272,87 @@ impl Sizes {
         &self.counts
     }
 
+    /// Returns the options of norms that differ from those of the model, by the names that are set.
+    pub(super) fn norms(&self) -> &BTreeMap<String, NormOptions> {
+        &self.norms
+    }
+
+    /// Returns the dropout rates that differ from that of the model, by the names that are set.
+    pub(super) fn dropouts(&self) -> &BTreeMap<String, f32> {
+        &self.dropouts
+    }
+
+    /// Returns the rotary embeddings that differ from those of the model, by the names that are set.
+    pub(super) fn ropes_of_fields(&self) -> &BTreeMap<String, Option<RopeParameters>> {
+        &self.ropes_of_fields
+    }
+
+    /// Returns initial values, by the names that are set.
+    pub(super) fn inits(&self) -> &BTreeMap<String, Init> {
+        &self.inits
+    }
+
+    /// Returns the kinds of layers, by the names of stacks.
+    pub(super) fn kinds(&self) -> &BTreeMap<String, Vec<String>> {
+        &self.kinds
+    }
+
+    /// Returns the sizes of a model with fewer layers, to learn about the whole one: kinds of layers need not repeat
+    /// evenly over them.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn truncated_to(self, layers: usize) -> Sizes {
+        Sizes { is_truncated: true, ..self.with(Layers, layers) }
+    }
+
+    /// Returns true if the sizes are [truncated](Self::truncated_to).
+    pub(super) fn is_truncated(&self) -> bool {
+        self.is_truncated
+    }
+
+    /// Returns the number of layers after which all kinds of layers and rotary embeddings repeat.
+    #[doc(hidden)]
+    pub fn layer_period(&self) -> usize {
+        let lens = self.kinds.values().map(Vec::len).chain([self.ropes.len()]);
+        let lens = lens.filter(|len| *len > 0);
+        lens.fold(1, |period, len| {
+            let multiple = (1..=len).find(|times| (period * times).is_multiple_of(len));
+            period * multiple.unwrap_or(len)
+        })
+    }
+
     /// Returns everything that the results of a model depend on as text, which is equal for equal settings.
     pub(super) fn text(&self) -> String {
         let mut dims: Vec<&DimSize> = self.dims.values().collect();
         dims.sort();
         let Sizes {
-            flags, optional, counts, norm_eps, rope, rope_layout, init_std, dropout, ..
+            flags,
+            optional,
+            counts,
+            inits,
+            kinds,
+            norm_eps,
+            rope,
+            rope_layout,
+            init_std,
+            dropout,
+            ..
         } = self;
         let Sizes { attention, attention_of_fields, head, head_of_fields, router, context, .. } =
             self;
+        let Sizes { norm_offset, norms, ropes, ropes_of_fields, dropouts, lora, .. } = self;
         format!(
-            "{dims:?} {flags:?} {optional:?} {counts:?} {norm_eps} {rope:?} {rope_layout:?} {init_std} {dropout} \
-             {attention:?} {attention_of_fields:?} {head:?} {head_of_fields:?} {router:?} {context:?}"
+            "{dims:?} {flags:?} {optional:?} {counts:?} {inits:?} {kinds:?} {norm_eps} {rope:?} {rope_layout:?} \
+             {init_std} {dropout} {attention:?} {attention_of_fields:?} {head:?} {head_of_fields:?} {router:?} {context:?} {norm_offset} \
+             {norms:?} {ropes:?} {ropes_of_fields:?} {dropouts:?} {lora:?}"
         )
     }
 
     #[doc(hidden)]
     pub fn dim_size(&self, dim: &DimInfo) -> Option<usize> {
+        if (dim.key)() == TypeId::of::<LoraRank>() {
+            return self.lora.as_ref().map(|lora| lora.rank);
+        }
         self.dims.get(&(dim.key)()).map(|dim| dim.size)
     }
 }

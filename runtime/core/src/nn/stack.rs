@@ -5,7 +5,8 @@ use std::ops::Range;
 use std::rc::Rc;
 use std::slice;
 
-use crate::layout::{Here, Local, Whole};
+use crate::layout::name::{H7, H9, HB, HC, HE, HF};
+use crate::layout::{Here, Local, Named, Whole};
 use crate::tensor::{Rank, RunningStage, SegmentData, at_stage_boundary, recompute};
 
 use super::recompute::Segment;
@@ -23,6 +24,11 @@ impl Whole for Layers {
 
 #[diagnostic::do_not_recommend]
 impl Local for Layers {}
+
+#[diagnostic::do_not_recommend]
+impl Named for Layers {
+    type Name = (HB, (HC, (H7, (HF, (HE, (H9, (H7, (HF, ()))))))));
+}
 
 /// A sequence of `N` layers `M`, each applied to the output of the one before. Each layer is its own FSDP unit.
 ///
@@ -163,7 +169,8 @@ impl<M: Build + 'static, N: Whole> Build for Stack<M, N> {
         let declared = builder.take_policy();
         let size = builder.size::<N>();
         let count = if builder.contains_itself::<M>("a stack") { 0 } else { size };
-        let layers = (0..count).map(|index| M::build(&mut builder.element::<M>(index))).collect();
+        let layers =
+            (0..count).map(|index| M::build(&mut builder.element::<M>(index, count))).collect();
         let segments = builder.segments(declared, count);
         Stack { layers, segments, rank: builder.rank().clone(), count: PhantomData }
     }

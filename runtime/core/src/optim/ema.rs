@@ -25,7 +25,7 @@ impl Ema {
     /// The kind of state of each parameter, which names it in checkpoints.
     pub const KIND: &'static str = "ema";
 
-    /// Creates the average of the parameters of `units`, which starts as a copy of them. `decay` is in `[0, 1)`. Every
+    /// Creates the average of the trained parameters of `units`, which starts as a copy of them. `decay` is in `[0, 1)`. Every
     /// rank creates it and updates it alike: each holds a copy of the average, or a part of it.
     ///
     /// # Panics
@@ -38,7 +38,8 @@ impl Ema {
         }
         let groups = ParamGroups::default();
         let state = |unit| UnitState::new(rank, unit, &groups, |_| &KINDS);
-        let mut ema = Ema { rank: rank.clone(), decay, states: units.iter().map(state).collect() };
+        let trained = units.iter().filter(|unit| !unit.is_frozen());
+        let mut ema = Ema { rank: rank.clone(), decay, states: trained.map(state).collect() };
         ema.copy_params();
         ema
     }

@@ -30,11 +30,11 @@ pub struct Optimizer<R = Arc<dyn UpdateRule>> {
 }
 
 impl<R: UpdateRule> Optimizer<R> {
-    /// Creates an optimizer of the parameters of `units` in the default [groups](ParamGroups); its state is zeros.
-    /// Every rank calls it.
+    /// Creates an optimizer of the trained parameters of `units` in the default [groups](ParamGroups); its state is
+    /// zeros. Every rank calls it.
     ///
     /// # Panics
-    /// If the rule has hyperparameters out of range or kinds of state that cannot be told apart, or if a unit is given
+    /// If all parameters are frozen, the rule has hyperparameters out of range or kinds of state that cannot be told apart, or if a unit is given
     /// twice, or without others of its model although it was not [selected](crate::nn::Built::units_of);
     /// [`with_groups`](Self::with_groups) returns these as errors.
     #[track_caller]
@@ -45,10 +45,10 @@ impl<R: UpdateRule> Optimizer<R> {
         }
     }
 
-    /// Creates an optimizer of the parameters of `units` in `groups`; its state is zeros. Every rank calls it.
+    /// Creates an optimizer of the trained parameters of `units` in `groups`; its state is zeros. Every rank calls it.
     ///
     /// # Errors
-    /// If a rule of the groups selects no parameter, hyperparameters are out of range, kinds of state cannot be told
+    /// If all parameters are frozen, a rule of the groups selects no parameter, hyperparameters are out of range, kinds of state cannot be told
     /// apart, or if a unit is given twice, or without others of its model although it was not
     /// [selected](crate::nn::Built::units_of).
     pub fn with_groups(
@@ -60,9 +60,15 @@ impl<R: UpdateRule> Optimizer<R> {
         check_rule(&rule)?;
         let check = check_units_differ(units).and_then(|()| check_units_selected(units));
         check.map_err(|message| rule_error(&rule, message))?;
+        let trained: Vec<Rc<Unit>> =
+            units.iter().filter(|unit| !unit.is_frozen()).cloned().collect();
         // A rule may select parameters of other pipeline stages only.
-        let mut params: Vec<_> = units.iter().flat_map(|unit| unit.params()).collect();
-        params.extend(rank.params_of_other_stages());
+        let mut params: Vec<_> = trained.iter().flat_map(|unit| unit.params()).collect();
+        params.extend(rank.params_of_other_stages().into_iter().filter(|param| !param.is_frozen()));
+        if params.is_empty() && !units.is_empty() {
+            return Err(rule_error(&rule, NOTHING_TRAINED.to_owned()));
+        }
+        let units = trained.as_slice();
         groups.check(&params)?;
         let mut unchecked = Vec::new();
         for group in units.iter().flat_map(|unit| unit.params()).map(|param| groups.of(&param)) {
@@ -177,6 +183,10 @@ impl<R: UpdateRule> Optimizer<R> {
     }
 }
 
+/// The message of an optimizer without parameters.
+const NOTHING_TRAINED: &str =
+    "nothing is trained: all parameters are frozen; remove `#[frozen]` from a field";
+
 /// Describes a rule with its options, with parameter groups other than the default ones, and with the units if they are
 /// not all of the rank, as far as ranks compare them.
 fn describe_compared(
@@ -193,7 +203,8 @@ fn describe_compared(
         text += &format!(" in {groups:?}");
     }
     // Ranks of other pipeline stages hold other units.
-    if rank.degree(AxisId::Pp) == 1 && units.len() != rank.units().len() {
+    let all = rank.units().iter().filter(|unit| !unit.is_frozen()).count();
+    if rank.degree(AxisId::Pp) == 1 && units.len() != all {
         let names: Vec<&str> = units.iter().map(|unit| unit.name()).collect();
         text += &format!(" of {}", names.join(", "));
     }

@@ -9,13 +9,13 @@ use super::{Llama3Scaling, RopeParameters, RopeScaling, YarnScaling};
 pub struct RotaryFrequencies {
     /// Radians per position of each rotated pair.
     pub per_position: Vec<f64>,
-    /// Factor of cosines and sines: 1, except for YaRN.
+    /// Factor of cosines and sines: 1, except for YaRN and LongRoPE.
     pub magnitude: f64,
 }
 
 impl RotaryFrequencies {
     /// Computes the frequencies of heads of `head_dim` elements in sequences of `seq` positions, which matter for
-    /// dynamic scaling only.
+    /// dynamic scaling and LongRoPE only.
     ///
     /// # Errors
     /// As [`RopeParameters::rotary_dim`].
@@ -26,12 +26,12 @@ impl RotaryFrequencies {
     ) -> Result<RotaryFrequencies, String> {
         let dim = parameters.rotary_dim(head_dim)?;
         let theta = parameters.theta;
-        let (per_position, magnitude) = match parameters.scaling {
+        let (per_position, magnitude) = match &parameters.scaling {
             RopeScaling::Default => (unscaled(theta, dim), 1.0),
             RopeScaling::Linear { factor } => {
                 (unscaled(theta, dim).into_iter().map(|of_pair| of_pair / factor).collect(), 1.0)
             }
-            RopeScaling::Dynamic { factor, trained_positions } => {
+            &RopeScaling::Dynamic { factor, trained_positions } => {
                 (unscaled(dynamic_theta(theta, dim, factor, seq, trained_positions), dim), 1.0)
             }
             RopeScaling::Yarn(yarn) => (yarn.scale(theta, dim), yarn.magnitude()),
@@ -39,6 +39,10 @@ impl RotaryFrequencies {
                 unscaled(theta, dim).into_iter().map(|of_pair| llama3.scale(of_pair)).collect(),
                 1.0,
             ),
+            RopeScaling::LongRope(scaling) => {
+                let divided = unscaled(theta, dim).into_iter().zip(scaling.divisors(seq));
+                (divided.map(|(of_pair, divisor)| of_pair / divisor).collect(), scaling.magnitude())
+            }
         };
         Ok(RotaryFrequencies { per_position, magnitude })
     }
@@ -145,9 +149,9 @@ mod tests {
     fn dynamic_scaling_begins_beyond_the_trained_length() {
         let scaling = RopeScaling::Dynamic { factor: 2.0, trained_positions: 64 };
         let unscaled = frequencies(RopeScaling::Default, 64);
-        assert_eq!(frequencies(scaling, 1), unscaled);
-        assert_eq!(frequencies(scaling, 64), unscaled);
-        let longer = frequencies(scaling, 65);
+        assert_eq!(frequencies(scaling.clone(), 1), unscaled);
+        assert_eq!(frequencies(scaling.clone(), 64), unscaled);
+        let longer = frequencies(scaling.clone(), 65);
         assert_eq!(longer.per_position[0], 1.0);
         assert!((1..4).all(|i| longer.per_position[i] < unscaled.per_position[i]));
         // Twice the length: the lowest frequency is that of positions divided by 2 * 2 - 1.
@@ -169,7 +173,7 @@ mod tests {
             RopeScaling::Yarn(YarnScaling::new(1.0, 64)),
             RopeScaling::Llama3(llama3),
         ] {
-            let found = frequencies(scaling, 10);
+            let found = frequencies(scaling.clone(), 10);
             assert_eq!(found.magnitude, 1.0, "{scaling:?}");
             for (found, expected) in found.per_position.iter().zip(&unscaled.per_position) {
                 assert!((found / expected - 1.0).abs() < 1e-15, "{scaling:?}");

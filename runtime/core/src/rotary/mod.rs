@@ -5,9 +5,11 @@
 //! [layer](crate::nn::Rope) makes tables of them, and `config.json` of a Hugging Face folder states the parameters.
 
 mod frequencies;
+mod long_rope;
 mod parameters;
 mod scaling;
 
 pub use frequencies::RotaryFrequencies;
+pub use long_rope::LongRopeScaling;
 pub use parameters::RopeParameters;
 pub use scaling::{Llama3Scaling, RopeScaling, YarnScaling};

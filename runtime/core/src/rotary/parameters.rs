@@ -3,7 +3,7 @@
 use super::RopeScaling;
 
 /// The parameters that determine the angle of each position: `rope_parameters` of a `config.json`.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct RopeParameters {
     /// `rope_theta`: base of the wavelengths, above 0.
     pub theta: f64,
@@ -32,7 +32,7 @@ impl RopeParameters {
     /// # Errors
     /// Numbers that are out of range or do not fit the head, by their names in `config.json`.
     pub fn rotary_dim(&self, head_dim: usize) -> Result<usize, String> {
-        let RopeParameters { theta, partial_rotary_factor: part, scaling } = *self;
+        let RopeParameters { theta, partial_rotary_factor: part, ref scaling } = *self;
         if !(theta > 0.0 && theta.is_finite()) {
             return Err(format!("rope_theta must be above 0, not {theta}"));
         }
@@ -112,7 +112,7 @@ mod tests {
         ] {
             let parameters = RopeParameters { scaling, ..RopeParameters::default() };
             let text = parameters.rotary_dim(64).unwrap_err();
-            assert!(text.starts_with(expected), "{scaling:?}: {text}");
+            assert!(text.starts_with(expected), "{parameters:?}: {text}");
         }
         let scaling = RopeScaling::Dynamic { factor: 2.0, trained_positions: 8 };
         let text =

@@ -1,7 +1,11 @@
 //! RoPE scaling: changes of rotary frequencies that extend a trained model to longer sequences.
 
+use std::sync::Arc;
+
+use super::LongRopeScaling;
+
 /// Scaling of rotary frequencies. Names and numbers follow Hugging Face's `modeling_rope_utils`.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub enum RopeScaling {
     /// `default`: not at all (Su et al., 2021).
     #[default]
@@ -24,6 +28,8 @@ pub enum RopeScaling {
     Yarn(YarnScaling),
     /// `llama3`: as Llama 3.1 was trained.
     Llama3(Llama3Scaling),
+    /// `longrope`: every pair has factors, those of short sequences and those of long ones.
+    LongRope(Arc<LongRopeScaling>),
 }
 
 /// Parameters of YaRN (Peng et al., "YaRN: Efficient Context Window Extension of Large Language Models", 2023).
@@ -74,6 +80,7 @@ impl RopeScaling {
             RopeScaling::Dynamic { .. } => "dynamic",
             RopeScaling::Yarn(_) => "yarn",
             RopeScaling::Llama3(_) => "llama3",
+            RopeScaling::LongRope(_) => "longrope",
         }
     }
 
@@ -82,10 +89,10 @@ impl RopeScaling {
     /// # Errors
     /// The first number that is out of range, by its name in `config.json`.
     pub(super) fn check_parameters(&self, theta: f64, rotary_dim: usize) -> Result<(), String> {
-        match *self {
+        match self {
             RopeScaling::Default => Ok(()),
-            RopeScaling::Linear { factor } => check_factor(factor),
-            RopeScaling::Dynamic { factor, trained_positions } => {
+            RopeScaling::Linear { factor } => check_factor(*factor),
+            &RopeScaling::Dynamic { factor, trained_positions } => {
                 check_factor(factor)?;
                 check_positions("max_position_embeddings", trained_positions)?;
                 if rotary_dim <= 2 {
@@ -98,6 +105,7 @@ impl RopeScaling {
             }
             RopeScaling::Yarn(yarn) => yarn.check_parameters(theta),
             RopeScaling::Llama3(llama3) => llama3.check_parameters(),
+            RopeScaling::LongRope(scaling) => scaling.check_parameters(rotary_dim),
         }
     }
 }
@@ -160,18 +168,18 @@ impl Llama3Scaling {
     }
 }
 
-fn check_factor(factor: f64) -> Result<(), String> {
+pub(super) fn check_factor(factor: f64) -> Result<(), String> {
     if (1.0..f64::INFINITY).contains(&factor) {
         return Ok(());
     }
     Err(format!("factor must be a number of at least 1, not {factor}"))
 }
 
-fn check_positions(name: &str, positions: usize) -> Result<(), String> {
+pub(super) fn check_positions(name: &str, positions: usize) -> Result<(), String> {
     if positions > 0 { Ok(()) } else { Err(format!("{name} must be at least 1, not 0")) }
 }
 
-fn check_above_zero(name: &str, number: f64) -> Result<(), String> {
+pub(super) fn check_above_zero(name: &str, number: f64) -> Result<(), String> {
     if number > 0.0 && number.is_finite() {
         return Ok(());
     }

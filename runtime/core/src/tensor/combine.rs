@@ -7,44 +7,54 @@ use std::ops::Mul;
 use crate::autograd::{Binary, Pointwise, Unary, Value, gradient_axes};
 use crate::context::Rank;
 use crate::fsdp::ParamRef;
-use crate::layout::{AxisGroup, AxisSet, Dim, Dims, Ends, SameShape};
+use crate::layout::{AxisGroup, AxisSet, Dim, Dims, Ends, SameShape, Seal};
 use meshwright_mesh::__internal::check_sizes;
 
+use super::broadcast::{Side, meet};
 use super::in_flight::Arrived;
 use super::typed::note_number;
 use super::{InFlight, Param, Partial, Tensor};
 
-/// Sum or difference of a tensor `Self` and a tensor of its shape, a parameter over its trailing dims, or a number.
+/// Sum or difference of a tensor `Self` and a tensor that [fits it](SameShape), a parameter over its trailing
+/// dims, or a number.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` and `{R}` cannot be added",
-    label = "not a tensor of the same shape, a parameter over its trailing dims, or an `f32`"
+    label = "not a tensor, a parameter over the trailing dims of the tensor, or an `f32`"
 )]
 pub trait Combine<R>: Sized {
+    /// The shape of the result.
+    type Out: Dims;
     #[doc(hidden)]
     #[track_caller]
-    fn add_signed(&self, right: &R, op: Sign) -> Self;
+    fn add_signed(&self, right: &R, op: Sign) -> Tensor<Self::Out>;
 }
 
-/// Elementwise product of a tensor `Self` and a tensor of its shape, a parameter over its trailing dims, or a number.
+/// Elementwise product of a tensor `Self` and a tensor that [fits it](SameShape), a parameter over its trailing
+/// dims, or a number.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be multiplied by `{R}`",
-    label = "not a tensor of the same shape, a parameter over its trailing dims, or an `f32`"
+    label = "not a tensor, a parameter over the trailing dims of the tensor, or an `f32`"
 )]
 pub trait Product<R>: Sized {
+    /// The shape of the result.
+    type Out: Dims;
     #[doc(hidden)]
     #[track_caller]
-    fn multiply_by(&self, right: &R) -> Self;
+    fn multiply_by(&self, right: &R) -> Tensor<Self::Out>;
 }
 
-/// Elementwise quotient of a tensor `Self` and a tensor of its shape, a parameter over its trailing dims, or a number.
+/// Elementwise quotient of a tensor `Self` and a tensor that [fits it](SameShape), a parameter over its trailing
+/// dims, or a number.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be divided by `{R}`",
-    label = "not a tensor of the same shape, a parameter over its trailing dims, or an `f32`"
+    label = "not a tensor, a parameter over the trailing dims of the tensor, or an `f32`"
 )]
 pub trait Quotient<R>: Sized {
+    /// The shape of the result.
+    type Out: Dims;
     #[doc(hidden)]
     #[track_caller]
-    fn divide_by(&self, right: &R) -> Self;
+    fn divide_by(&self, right: &R) -> Tensor<Self::Out>;
 }
 
 /// Right operand of `+` and `-` after a partial sum `P`: a partial sum of the same shape over the same axis.
@@ -74,6 +84,23 @@ pub trait Scale<P> {
     #[doc(hidden)]
     #[track_caller]
     fn divide_by_scalar(&self, left: &P) -> P;
+}
+
+/// The shape of a result that replaces a left side shaped `S`, in `+=` and its like: `S`.
+#[diagnostic::on_unimplemented(
+    message = "the left side, shaped `{S}`, would become `{Self}`",
+    label = "the right side has dims that the left side does not have, and a variable keeps its type",
+    note = "write the operation as `let y = x + &z`, whose result is a new tensor; a number or a tensor with the dims of \
+            the left side can be combined in place"
+)]
+pub trait Keeps<S>: Dims {
+    #[doc(hidden)]
+    const SEAL: Seal;
+}
+
+#[diagnostic::do_not_recommend]
+impl<S: Dims> Keeps<S> for S {
+    const SEAL: Seal = Seal::new();
 }
 
 /// Never implemented: the axis of partial sums that could be combined with values.
@@ -118,42 +145,63 @@ impl From<Sign> for Binary {
     }
 }
 
-impl<S: Dims + SameShape<T>, T: Dims> Combine<Tensor<T>> for Tensor<S> {
+impl<S: Dims + SameShape<T>, T: Dims> Combine<Tensor<T>> for Tensor<S>
+where
+    Combined<S, T>: Dims,
+{
+    type Out = Combined<S, T>;
+
     #[track_caller]
-    fn add_signed(&self, right: &Tensor<T>, op: Sign) -> Tensor<S> {
-        apply_binary(self, right.value(), op.into())
+    fn add_signed(&self, right: &Tensor<T>, op: Sign) -> Tensor<Self::Out> {
+        apply_binary(self, right, op.into())
     }
 }
 
 impl<S: Trailing<P>, P: Dims> Combine<Param<P>> for Tensor<S> {
+    type Out = S;
+
     #[track_caller]
     fn add_signed(&self, right: &Param<P>, op: Sign) -> Tensor<S> {
         with_param(self, right, op.into())
     }
 }
 
-impl<S: Dims + SameShape<T>, T: Dims> Product<Tensor<T>> for Tensor<S> {
+impl<S: Dims + SameShape<T>, T: Dims> Product<Tensor<T>> for Tensor<S>
+where
+    Combined<S, T>: Dims,
+{
+    type Out = Combined<S, T>;
+
     #[track_caller]
-    fn multiply_by(&self, right: &Tensor<T>) -> Tensor<S> {
-        apply_binary(self, right.value(), Binary::Mul)
+    fn multiply_by(&self, right: &Tensor<T>) -> Tensor<Self::Out> {
+        apply_binary(self, right, Binary::Mul)
     }
 }
 
 impl<S: Trailing<P>, P: Dims> Product<Param<P>> for Tensor<S> {
+    type Out = S;
+
     #[track_caller]
     fn multiply_by(&self, right: &Param<P>) -> Tensor<S> {
         with_param(self, right, Binary::Mul)
     }
 }
 
-impl<S: Dims + SameShape<T>, T: Dims> Quotient<Tensor<T>> for Tensor<S> {
+impl<S: Dims + SameShape<T>, T: Dims> Quotient<Tensor<T>> for Tensor<S>
+where
+    Combined<S, T>: Dims,
+{
+    type Out = Combined<S, T>;
+
     #[track_caller]
-    fn divide_by(&self, right: &Tensor<T>) -> Tensor<S> {
-        apply_binary(self, right.value(), Binary::Div)
+    fn divide_by(&self, right: &Tensor<T>) -> Tensor<Self::Out> {
+        apply_binary(self, right, Binary::Div)
     }
 }
 
 impl<S: Trailing<P>, P: Dims> Quotient<Param<P>> for Tensor<S> {
+    type Out = S;
+
     #[track_caller]
     fn divide_by(&self, right: &Param<P>) -> Tensor<S> {
         with_param(self, right, Binary::Div)
@@ -162,6 +210,8 @@ impl<S: Trailing<P>, P: Dims> Quotient<Param<P>> for Tensor<S> {
 
 #[diagnostic::do_not_recommend]
 impl<S: Dims> Combine<f32> for Tensor<S> {
+    type Out = S;
+
     #[track_caller]
     fn add_signed(&self, right: &f32, op: Sign) -> Tensor<S> {
         self.offset(match op {
@@ -173,6 +223,8 @@ impl<S: Dims> Combine<f32> for Tensor<S> {
 
 #[diagnostic::do_not_recommend]
 impl<S: Dims> Product<f32> for Tensor<S> {
+    type Out = S;
+
     #[track_caller]
     fn multiply_by(&self, right: &f32) -> Tensor<S> {
         Tensor::scale(self, *right)
@@ -181,6 +233,8 @@ impl<S: Dims> Product<f32> for Tensor<S> {
 
 #[diagnostic::do_not_recommend]
 impl<S: Dims> Quotient<f32> for Tensor<S> {
+    type Out = S;
+
     #[track_caller]
     fn divide_by(&self, right: &f32) -> Tensor<S> {
         note_number::<S>(self.rank(), "divided by", *right);
@@ -256,6 +310,8 @@ macro_rules! never_combined {
         where
             $reason: $rule,
         {
+            type Out = S;
+
             fn add_signed(&self, _: &$right, _: Sign) -> Tensor<S> {
                 <$reason as $rule>::never_implemented()
             }
@@ -265,6 +321,8 @@ macro_rules! never_combined {
         where
             $reason: $rule,
         {
+            type Out = S;
+
             fn multiply_by(&self, _: &$right) -> Tensor<S> {
                 <$reason as $rule>::never_implemented()
             }
@@ -274,6 +332,8 @@ macro_rules! never_combined {
         where
             $reason: $rule,
         {
+            type Out = S;
+
             fn divide_by(&self, _: &$right) -> Tensor<S> {
                 <$reason as $rule>::never_implemented()
             }
@@ -292,6 +352,7 @@ never_combined! {
     message = "a parameter shaped `{P}` does not fit the trailing dims of `{Self}`",
     label = "the trailing dims differ, or are split differently",
     note = "a parameter repeats along the leading dims of a tensor, and has its last dim or its last two, split alike",
+    note = "over other dims, or in another order, it is a tensor: `x * &self.scale.tensor()`",
     note = "the bias of a column-parallel layer is split with it: put `#[sharded(tp = \"col\")]` on its field, too"
 )]
 pub trait Trailing<P>: Dims {}
@@ -303,15 +364,25 @@ impl<S: Ends<(D, E)>, D: Dim, E: Dim> Trailing<(D, E)> for S {}
 #[diagnostic::do_not_recommend]
 impl<S: Ends<(D, E)>, D: Dim, E: Dim> Trailing<((D, E),)> for S {}
 
+/// The shape of the result of an elementwise operation on tensors shaped `S` and `T`.
+pub(super) type Combined<S, T> = <S as SameShape<T>>::Combined;
+
+/// Combines two tensors, of which one may be repeated along dims that only the other has.
 #[track_caller]
-fn apply_binary<S: Dims>(left: &Tensor<S>, right: &Value, op: Binary) -> Tensor<S> {
-    left.rank().check_same(right.rank());
-    check_sizes(
-        S::DIMS,
-        ("the left side", left.local_extents()),
-        ("the right side", right.extents()),
-    );
-    Tensor::from_untyped(pointwise_of(left.value(), right, op))
+pub(super) fn apply_binary<S: Dims + SameShape<T>, T: Dims>(
+    left: &Tensor<S>,
+    right: &Tensor<T>,
+    op: Binary,
+) -> Tensor<Combined<S, T>>
+where
+    Combined<S, T>: Dims,
+{
+    let left = Side::new(left.value(), S::DIMS, <S as SameShape<T>>::LEFT_PLACES);
+    let right = Side::new(right.value(), T::DIMS, <S as SameShape<T>>::RIGHT_PLACES);
+    let varies = <Combined<S, T> as Dims>::VARIES;
+    let axes = [varies.difference(S::VARIES), varies.difference(T::VARIES)];
+    let (rank, extents, [left, right]) = meet([left, right], axes);
+    Tensor::from_untyped(Value::deferred(&rank, extents, left.binary(right, op)))
 }
 
 #[track_caller]

@@ -23,7 +23,8 @@ use super::{Param, Partial, Tensor};
     label = "the dims do not fit",
     note = "the tensor must end in the dim that the weight begins with, split in both or in neither",
     note = "a weight that writes a split dim takes a tensor that is not yet split over that axis, or only along the \
-            dim before the last: gather it, or reduce it first"
+            dim before the last: gather it, or reduce it first",
+    note = "a weight of which other dims are summed is a tensor: `x.dot(&self.weight.tensor(), Dim, ())`"
 )]
 pub trait Contract<W>: Dims {
     /// [`Tensor`] or [`Partial`].

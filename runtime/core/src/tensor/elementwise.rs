@@ -51,9 +51,22 @@ elementwise! {
     square => Square;
     /// Applies the absolute value elementwise; its derivative at 0 is 0.
     abs => Abs;
+    /// Applies the sine elementwise, of radians.
+    sin => Sin;
+    /// Applies the cosine elementwise, of radians.
+    cos => Cos;
 }
 
 impl<S: Dims> Tensor<S> {
+    /// Raises each element to a power: by IEEE 754, `pow` of a negative element is NaN unless the exponent is an integer,
+    /// and that of 0 by a negative exponent is infinite. The power 0 is 1, without a gradient.
+    #[doc(alias = "powf")]
+    #[track_caller]
+    pub fn pow(&self, exponent: f32) -> Tensor<S> {
+        note_number::<S>(self.rank(), "raised to the power of", exponent);
+        self.apply_unary(Unary::Pow(exponent))
+    }
+
     /// Limits each element to the range from `min` to `max`. Elements beyond have no gradient; NaN stays.
     ///
     /// # Panics

@@ -274,8 +274,9 @@ impl<State> Gradients<State> {
     fn holds_gradient(&self, param: &ParamRef) -> bool {
         self.rank.check_same(param.rank());
         self.pass.check_valid();
+        assert!(!param.is_frozen(), "`{}` is frozen, and has no gradient", param.path());
         assert!(
-            self.pass.includes(param.unit()),
+            self.pass.is_requested(param.unit()),
             "`only(&units)` left the gradient of `{}` out",
             param.path()
         );

@@ -132,15 +132,15 @@ macro_rules! after_wait {
     };
 }
 
-after_wait! { silu gelu gelu_tanh relu sigmoid softplus tanh exp log sqrt rsqrt recip square abs softmax log_softmax across }
+after_wait! { silu gelu gelu_tanh relu sigmoid softplus tanh exp log sqrt rsqrt recip square abs sin cos softmax log_softmax across }
 
-macro_rules! along_after_wait {
+macro_rules! one_argument_after_wait {
     ($($name:ident)*) => {
-        /// Functions along a dim that never compile, because the result is still in flight.
+        /// Functions with one argument that never compile, because the result is still in flight; their messages explain why.
         #[allow(missing_docs, reason = "each says in its bound that it cannot be called")]
         impl<S: Dims> InFlight<Tensor<S>> {$(
             #[doc(hidden)]
-            pub fn $name<D>(&self, _: D) -> Tensor<S>
+            pub fn $name<T>(&self, _: T) -> Tensor<S>
             where
                 Self: UsedBeforeWait,
             {
@@ -150,12 +150,20 @@ macro_rules! along_after_wait {
     };
 }
 
-along_after_wait! { max min var norm log_sum_exp softmax_over log_softmax_over }
+one_argument_after_wait! { max min var norm log_sum_exp softmax_over log_softmax_over maximum minimum gt ge lt le eq ne }
 
 /// Functions with arguments, and reads, that never compile, because the result is still in flight.
 impl<S: Dims> InFlight<Tensor<S>> {
     #[doc(hidden)]
     pub fn clamp(&self, _: f32, _: f32) -> Tensor<S>
+    where
+        Self: UsedBeforeWait,
+    {
+        Self::never_implemented()
+    }
+
+    #[doc(hidden)]
+    pub fn pow(&self, _: f32) -> Tensor<S>
     where
         Self: UsedBeforeWait,
     {

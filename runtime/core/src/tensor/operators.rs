@@ -6,7 +6,7 @@ use std::ops::{Add, AddAssign, Div, DivAssign, Mul, MulAssign, Sub, SubAssign};
 
 use crate::layout::{AxisGroup, Dims};
 
-use super::combine::{Accumulate, Combine, Moved, Product, Quotient, Scale, Sign};
+use super::combine::{Accumulate, Combine, Keeps, Moved, Product, Quotient, Scale, Sign};
 use super::{InFlight, Param, Partial, Tensor};
 
 /// Right operand of `+`, `-`, `*` and `/` after a tensor.
@@ -83,7 +83,7 @@ right_partials! { Partial<T, A>, &Partial<T, A> }
     label = "the tensor stands on the left, the parameter on the right",
     note = "write `x + &self.bias` and `x * &self.gain`; `bias - x` is `-(x - &bias)`, and `gain / x` is `x.recip() * \
             &gain`",
-    note = "two parameters are combined through a tensor: `x * &self.gain * &self.scale`"
+    note = "as a tensor the parameter stands on either side: `self.gain.tensor() / x`, `self.gain.tensor() * &self.scale`"
 )]
 pub trait AfterParam<P> {
     /// The result.
@@ -125,9 +125,8 @@ never_after_param! {
 #[diagnostic::on_unimplemented(
     message = "a parameter, here one shaped `{Self}`, is no operand of a number or an elementwise function",
     label = "only tensors have elementwise functions, and numbers on their left",
-    note = "the parameter is the right operand of a tensor, and the result a tensor: `x / &self.gain`, `(x * \
-            &self.gain).sqrt()`",
-    note = "a function of the parameter alone is repeated over a tensor, too: `x * (x * 0.0 + &self.gain).sqrt()`"
+    note = "as a tensor the parameter has them: `self.gain.tensor().sqrt()`, `1.0 + self.gain.tensor()`",
+    note = "beside a tensor the parameter is the right operand: `x / &self.gain`, `(x * &self.gain).sqrt()`"
 )]
 pub trait ParamAsTensor {
     /// The result.
@@ -187,6 +186,9 @@ never_of_param! {
     square();
     abs();
     softmax();
+    sin();
+    cos();
+    pow(f32);
     clamp(f32, f32);
 }
 
@@ -199,10 +201,10 @@ macro_rules! tensor_operators {
         where
             Tensor<S>: $rule<R::Value>,
         {
-            type Output = R::Result<S>;
+            type Output = R::Result<<Tensor<S> as $rule<R::Value>>::Out>;
 
             #[track_caller]
-            fn $method(self, right: R) -> R::Result<S> {
+            fn $method(self, right: R) -> Self::Output {
                 R::wrap_result($rule::$apply(&self, right.combined() $(, $op)?))
             }
         }
@@ -211,10 +213,10 @@ macro_rules! tensor_operators {
         where
             Tensor<S>: $rule<R::Value>,
         {
-            type Output = R::Result<S>;
+            type Output = R::Result<<Tensor<S> as $rule<R::Value>>::Out>;
 
             #[track_caller]
-            fn $method(self, right: R) -> R::Result<S> {
+            fn $method(self, right: R) -> Self::Output {
                 R::wrap_result($rule::$apply(self, right.combined() $(, $op)?))
             }
         }
@@ -222,10 +224,12 @@ macro_rules! tensor_operators {
         impl<S: Dims, R: Right> $assign<R> for Tensor<S>
         where
             Tensor<S>: $rule<R::Value>,
+            <Tensor<S> as $rule<R::Value>>::Out: Keeps<S>,
         {
             #[track_caller]
             fn $assign_method(&mut self, right: R) {
-                *self = $rule::$apply(&*self, right.combined() $(, $op)?);
+                let result = $rule::$apply(&*self, right.combined() $(, $op)?);
+                *self = Tensor::from_untyped(result.value().clone());
             }
         }
     )*};

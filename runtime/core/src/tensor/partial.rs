@@ -119,15 +119,15 @@ macro_rules! non_linear {
     };
 }
 
-non_linear! { silu gelu gelu_tanh relu sigmoid softplus tanh exp log sqrt rsqrt recip square abs softmax log_softmax across }
+non_linear! { silu gelu gelu_tanh relu sigmoid softplus tanh exp log sqrt rsqrt recip square abs sin cos softmax log_softmax across }
 
-macro_rules! reads_along {
+macro_rules! one_argument {
     ($($name:ident)*) => {
-        /// Functions along a dim, which never compile for a partial sum.
+        /// Functions with one argument, which never compile for a partial sum; their messages explain why.
         #[allow(missing_docs, reason = "each says in its bound that it cannot be called")]
         impl<S: Dims, A: AxisGroup> Partial<S, A> {$(
             #[doc(hidden)]
-            pub fn $name<D>(&self, _: D) -> Tensor<S>
+            pub fn $name<T>(&self, _: T) -> Tensor<S>
             where
                 Self: NotAValue,
             {
@@ -137,12 +137,20 @@ macro_rules! reads_along {
     };
 }
 
-reads_along! { max min var norm log_sum_exp softmax_over log_softmax_over }
+one_argument! { max min var norm log_sum_exp softmax_over log_softmax_over maximum minimum gt ge lt le eq ne }
 
 /// Functions with arguments, and reads, which never compile for a partial sum.
 impl<S: Dims, A: AxisGroup> Partial<S, A> {
     #[doc(hidden)]
     pub fn clamp(&self, _: f32, _: f32) -> Tensor<S>
+    where
+        Self: NotAValue,
+    {
+        Self::never_implemented()
+    }
+
+    #[doc(hidden)]
+    pub fn pow(&self, _: f32) -> Tensor<S>
     where
         Self: NotAValue,
     {

@@ -46,7 +46,8 @@ macro_rules! partial_over {
 
 partial_over! { Data, Pp, Dp, Fsdp, Ep, Cp, Tp }
 
-type Summed<S, D, P> =
+/// The sum of a tensor shaped `S` over dim `D`.
+pub(super) type Summed<S, D, P> =
     <<S as SumOver<D, P>>::PartialOver as SumState<<S as SumOver<D, P>>::Left>>::Out;
 
 impl<S: Dims> Tensor<S> {

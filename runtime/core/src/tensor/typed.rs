@@ -158,6 +158,19 @@ impl<S: Dims> Tensor<S> {
         gather_block(self.rank(), S::DIMS, self.local_extents(), self.to_local_vec())
     }
 
+    /// Creates a tensor of the same shape and sizes, whose element at `index` of the global tensor is `element(index)`, as
+    /// [`from_fn`](Self::from_fn) does: an operand that needs no annotation of its type. No gradient flows into it.
+    ///
+    /// # Panics
+    /// If another call of `element` with the same index returns another number.
+    #[track_caller]
+    pub fn like(&self, element: impl Fn(&[usize]) -> f32) -> Tensor<S> {
+        const { refuse_routed::<S>() };
+        let bits = |x: f32| if x.is_nan() { f32::NAN.to_bits() } else { x.to_bits() };
+        let block = block_by_index(self.local_extents(), element, bits);
+        Tensor::declared(self.rank(), self.local_extents().to_vec(), &block)
+    }
+
     /// Returns the rank that holds the block.
     pub fn rank(&self) -> &Rank {
         self.value.rank()

@@ -1,6 +1,7 @@
 //! GEMM: in blocks ([`blocked`]), as dot products of pairs of bf16 where the CPU has an instruction for them
 //! ([`bf16_dot`]), or with few rows or columns ([`skinny`]). `bench/results/gemm.md` has the reasons.
 
+mod batched;
 #[cfg(target_arch = "x86_64")]
 mod bf16_dot;
 mod blocked;
@@ -23,7 +24,7 @@ use super::float::{Float, by_float};
 #[cfg(target_arch = "x86_64")]
 use super::simd::Level;
 use super::workers::Workers;
-use meshwright_backend::{DType, Gemm, MatmulOps, View, ViewMut};
+use meshwright_backend::{BatchedGemm, DType, Gemm, MatmulOps, View, ViewMut};
 
 /// A matrix inside a slice: element `(i, j)` at `i * row + j * col`.
 #[derive(Clone, Copy)]
@@ -85,6 +86,18 @@ impl MatmulOps for CpuBackend {
             }
             (dtype, _) => by_float!(dtype => T;
                 gemm::<T, T>(workers, flops, g, a.typed(), b.typed(), c.typed())),
+        }
+    }
+
+    fn batched_gemm(&self, g: &BatchedGemm, a: View, b: View, mut c: ViewMut) {
+        self.flops.fetch_add(g.flops(), Ordering::Relaxed);
+        let workers = &self.workers;
+        match (a.dtype(), c.dtype()) {
+            (DType::Bf16, DType::F32) => {
+                batched::batched_gemm::<bf16, f32>(workers, g, a.typed(), b.typed(), c.typed());
+            }
+            (dtype, _) => by_float!(dtype => T;
+                batched::batched_gemm::<T, T>(workers, g, a.typed(), b.typed(), c.typed())),
         }
     }
 }

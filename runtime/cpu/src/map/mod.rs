@@ -1,5 +1,6 @@
 //! Fused elementwise expressions: all nodes are evaluated on a block of elements while it is in the L1 cache.
 
+mod along;
 mod backward;
 mod block;
 
@@ -8,12 +9,14 @@ use super::float::{Float, by_float, store_rounded, workplace};
 use super::scratch::with_scratch;
 use super::simd::dispatch;
 use super::workers::{Rows, Workers};
+use along::merge_strides;
 use backward::map_backward;
 use block::{BLOCK, ElementBlock, check_expr};
 use meshwright_backend::{ElementwiseOps, Expr, LeafGrad, Node, View, ViewMut};
 
 impl ElementwiseOps for CpuBackend {
     fn map(&self, expr: &Expr, leaves: &[View], mut out: ViewMut) {
+        let expr = &*merge_strides(expr);
         by_float!(out.dtype() => T; map_elements::<T>(&self.workers, expr, &typed(leaves), out.typed()));
     }
 
@@ -24,7 +27,7 @@ impl ElementwiseOps for CpuBackend {
         grad: View,
         leaf_grads: &mut [Option<LeafGrad>],
     ) {
-        let workers = &self.workers;
+        let (workers, expr) = (&self.workers, &*merge_strides(expr));
         by_float!(grad.dtype() => T;
             map_backward::<T>(workers, expr, &typed(leaves), grad.typed(), leaf_grads));
     }

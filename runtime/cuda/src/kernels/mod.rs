@@ -24,9 +24,11 @@ pub const COMMON: &str = include_str!("device.cuh");
 pub(super) const MAP: &str = concat!(include_str!("philox.cuh"), include_str!("map.cuh"));
 
 pub(super) static COMBINE: KernelSource = source!("combine");
+pub(super) static CONVOLUTION: KernelSource = source!("convolution");
 pub(super) static ELEMENTS: KernelSource = source!("elements");
 pub(super) static EMBEDDING: KernelSource = source!("embedding");
 pub(super) static HEAD: KernelSource = source!("head");
+pub(super) static INDEX: KernelSource = source!("index");
 pub(super) static LOSS: KernelSource = source!("loss", "row.cuh");
 pub(super) static MIDDLE_DIM: KernelSource = source!("middle_dim");
 pub(super) static NORM: KernelSource = source!("norm", "row.cuh");
@@ -40,6 +42,7 @@ pub(super) static ROUTING: KernelSource = source!("routing");
 pub(super) static ROWS: KernelSource = source!("rows");
 pub(super) static SOFTMAX: KernelSource = source!("softmax", "row.cuh");
 pub(super) static SORT: KernelSource = source!("sort");
+pub(super) static STRIDED_COPY: KernelSource = source!("strided_copy");
 pub(super) static AUTOTUNE: KernelSource = source!("autotune", "philox.cuh");
 
 /// All fixed (not generated) sources.
@@ -48,9 +51,11 @@ pub const SOURCES: &[&KernelSource] = &[
     &attention::BIAS,
     &attention::AUXILIARY,
     &COMBINE,
+    &CONVOLUTION,
     &ELEMENTS,
     &EMBEDDING,
     &HEAD,
+    &INDEX,
     &LOSS,
     &MIDDLE_DIM,
     &NORM,
@@ -64,5 +69,6 @@ pub const SOURCES: &[&KernelSource] = &[
     &ROWS,
     &SOFTMAX,
     &SORT,
+    &STRIDED_COPY,
     &AUTOTUNE,
 ];

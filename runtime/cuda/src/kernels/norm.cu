@@ -8,10 +8,24 @@ constexpr int KEPT = 4, KEPT_BACKWARD = 2, KEPT_TRIPLE = 3, THREADS = 512, THREA
 // multiprocessor.
 constexpr int THREADS_FORWARD = 768;
 
-// With `added`, normalizes rows of `x + added`, which are written to `sum`, instead of rows of `x`.
-template <class T, int N, int K, bool MEAN>
-__device__ inline void norm(const T* x, const T* added, T* sum, const T* weight, const T* bias, float eps, T* y,
-                            float* mean, float* inv_std, uint64_t rows, uint64_t cols, uint32_t lanes) {
+// The gain of an element: the weight, and of RMSNorm an offset with it.
+template <bool MEAN>
+__device__ inline float gain_of(float weight, float offset) {
+    return MEAN ? weight : weight + offset;
+}
+
+// Sums over rows of `total` columns, some of them on other ranks: the kernel does not compute the sums.
+struct GivenSums {
+    const float* sums;
+    float total;
+};
+
+// With `added`, normalizes rows of `x + added`, which are written to `sum`, instead of rows of `x`. With GIVEN, the
+// sums of squares are `given`.
+template <class T, int N, int K, bool MEAN, bool GIVEN>
+__device__ inline void norm(const T* x, const T* added, T* sum, const T* weight, float offset, const T* bias, float eps,
+                            GivenSums given, T* y, float* mean, float* inv_std, uint64_t rows, uint64_t cols,
+                            uint32_t lanes) {
     Group group(lanes);
     for (uint64_t r = group.first; r < rows; r += group.step) {
         uint64_t start = r * cols;
@@ -45,14 +59,20 @@ __device__ inline void norm(const T* x, const T* added, T* sum, const T* weight,
             });
             mu = group.reduce(mu, Sum()) / (float)cols;
         }
-        float squares = 0.0f;
-        group.template each_vector<N, K>(cols, [&](int k, uint64_t i) {
-            float v[N];
-            row.get(k, i, v);
+        float square;
+        if constexpr (GIVEN) {
+            square = given.sums[r] / given.total;
+        } else {
+            float squares = 0.0f;
+            group.template each_vector<N, K>(cols, [&](int k, uint64_t i) {
+                float v[N];
+                row.get(k, i, v);
 #pragma unroll
-            for (int n = 0; n < N; n++) squares += (v[n] - mu) * (v[n] - mu);
-        });
-        float inv = 1.0f / sqrtf(group.reduce(squares, Sum()) / (float)cols + eps);
+                for (int n = 0; n < N; n++) squares += (v[n] - mu) * (v[n] - mu);
+            });
+            square = group.reduce(squares, Sum()) / (float)cols;
+        }
+        float inv = 1.0f / sqrtf(square + eps);
         group.template each_vector<N, K>(cols, [&](int k, uint64_t i) {
             float v[N], w[N], b[N];
             row.get(k, i, v);
@@ -60,7 +80,7 @@ __device__ inline void norm(const T* x, const T* added, T* sum, const T* weight,
             if constexpr (MEAN) load_vector(bias + i, b, LoadConstant());
 #pragma unroll
             for (int n = 0; n < N; n++) {
-                v[n] = (v[n] - mu) * inv * w[n];
+                v[n] = (v[n] - mu) * inv * gain_of<MEAN>(w[n], offset);
                 if constexpr (MEAN) v[n] += b[n];
             }
             store_vector(y + start + i, v);
@@ -127,18 +147,18 @@ struct ColumnSums {
 };
 
 // With `add`, adds to `dx`, which holds the input's gradient from other uses. The sums for the parameter gradients are
-// in `weight_parts` and `bias_parts`, a row for each block or group.
-template <class T, int N, int K, bool MEAN>
-__device__ inline void norm_backward(const T* x, const T* weight, const float* mean, const float* inv_std, const T* dy,
-                                     T* dx, uint32_t add, float* weight_parts, float* bias_parts, uint64_t rows,
-                                     uint64_t cols, uint32_t lanes) {
+// in `weight_parts` and `bias_parts`, a row for each block or group. With GIVEN, the sums of products are `given`.
+template <class T, int N, int K, bool MEAN, bool GIVEN>
+__device__ inline void norm_backward(const T* x, const T* weight, float offset, const float* mean, const float* inv_std,
+                                     GivenSums given, const T* dy, T* dx, uint32_t add, float* weight_parts,
+                                     float* bias_parts, uint64_t rows, uint64_t cols, uint32_t lanes) {
     Group group(lanes);
     Row<T, N, K, LoadConstant> gain;
     gain.read(group, weight, cols);
     ColumnSums<N, K> weight_sums, bias_sums;
     weight_sums.start(group, weight_parts, cols);
     if constexpr (MEAN) bias_sums.start(group, bias_parts, cols);
-    float next_mu = 0.0f, next_inv = 0.0f, share = 1.0f / (float)cols;
+    float next_mu = 0.0f, next_inv = 0.0f, share = 1.0f / (GIVEN ? given.total : (float)cols);
     auto start_statistics = [&](uint64_t r) {
         if (r < rows) {
             next_inv = inv_std[r];
@@ -159,19 +179,23 @@ __device__ inline void norm_backward(const T* x, const T* weight, const float* m
         start_statistics(r + group.step);
         // Reductions over the gradient of the normalized values: its product with them, and its sum.
         float sums[MEAN ? 2 : 1] = {};
-        group.template each_vector<N, K>(cols, [&](int k, uint64_t i) {
-            float v[N], w[N], d[N];
-            input.get(k, i, v);
-            gain.get(k, i, w);
-            grad.get(k, i, d);
+        if constexpr (GIVEN) {
+            sums[0] = given.sums[r];
+        } else {
+            group.template each_vector<N, K>(cols, [&](int k, uint64_t i) {
+                float v[N], w[N], d[N];
+                input.get(k, i, v);
+                gain.get(k, i, w);
+                grad.get(k, i, d);
 #pragma unroll
-            for (int n = 0; n < N; n++) {
-                float g = d[n] * w[n];
-                sums[0] += g * (v[n] - mu);
-                if constexpr (MEAN) sums[1] += g;
-            }
-        });
-        group.reduce(sums, Sum());
+                for (int n = 0; n < N; n++) {
+                    float g = d[n] * gain_of<MEAN>(w[n], offset);
+                    sums[0] += g * (v[n] - mu);
+                    if constexpr (MEAN) sums[1] += g;
+                }
+            });
+            group.reduce(sums, Sum());
+        }
         float slope = sums[0] * inv * share, shift = 0.0f;
         if constexpr (MEAN) shift = sums[1] * share;
         group.template each_vector<N, K>(cols, [&](int k, uint64_t i) {
@@ -182,7 +206,7 @@ __device__ inline void norm_backward(const T* x, const T* weight, const float* m
 #pragma unroll
             for (int n = 0; n < N; n++) {
                 normal[n] = (v[n] - mu) * inv;
-                v[n] = inv * (d[n] * w[n] - shift - normal[n] * slope);
+                v[n] = inv * (d[n] * gain_of<MEAN>(w[n], offset) - shift - normal[n] * slope);
             }
             if (add) {
                 float h[N];
@@ -200,35 +224,80 @@ __device__ inline void norm_backward(const T* x, const T* weight, const float* m
     if constexpr (MEAN) bias_sums.finish(group, bias_parts, cols);
 }
 
+// Sums over the columns of each row: of `x * (offset + weight) * dy`, or of squares if `dy` is null.
+template <class T, int N>
+__device__ inline void norm_sums(const T* x, const T* weight, float offset, const T* dy, float* sums, uint64_t rows,
+                                 uint64_t cols, uint32_t lanes) {
+    Group group(lanes);
+    for (uint64_t r = group.first; r < rows; r += group.step) {
+        float sum = 0.0f;
+        group.template each_vector<N, 0>(cols, [&](int, uint64_t i) {
+            float v[N];
+            load_vector(x + r * cols + i, v, LoadConstant());
+            if (dy) {
+                float w[N], d[N];
+                load_vector(weight + i, w, LoadConstant());
+                load_vector(dy + r * cols + i, d, LoadConstant());
+#pragma unroll
+                for (int n = 0; n < N; n++) sum += d[n] * (w[n] + offset) * v[n];
+            } else {
+#pragma unroll
+                for (int n = 0; n < N; n++) sum += v[n] * v[n];
+            }
+        });
+        sum = group.reduce(sum, Sum());
+        if (group.lane == 0) sums[r] = sum;
+    }
+}
+
 // `N` elements per vector; a lane keeps `K` vectors in registers, or none; `ops/norm.rs` chooses.
-#define NORMS(T, NAME, N, K)                                                                                     \
-    KERNEL_OF(THREADS_FORWARD, rms_norm_##NAME)                                                                  \
-    (const T* x, const T* added, T* sum, const T* weight, float eps, T* y, float* inv_rms, uint64_t rows,        \
-     uint64_t cols, uint32_t lanes) {                                                                            \
-        norm<T, N, K, false>(x, added, sum, weight, nullptr, eps, y, nullptr, inv_rms, rows, cols, lanes);       \
-    }                                                                                                            \
-    KERNEL_OF(THREADS_FORWARD, layer_norm_##NAME)                                                                \
-    (const T* x, const T* added, T* sum, const T* weight, const T* bias, float eps, T* y, float* mean,           \
-     float* inv_std, uint64_t rows, uint64_t cols, uint32_t lanes) {                                             \
-        norm<T, N, K, true>(x, added, sum, weight, bias, eps, y, mean, inv_std, rows, cols, lanes);              \
+#define NORMS(T, NAME, N, K)                                                                                         \
+    KERNEL_OF(THREADS_FORWARD, rms_norm_##NAME)                                                                      \
+    (const T* x, const T* added, T* sum, const T* weight, float offset, float eps, T* y, float* inv_rms,             \
+     uint64_t rows, uint64_t cols, uint32_t lanes) {                                                                 \
+        norm<T, N, K, false, false>(x, added, sum, weight, offset, nullptr, eps, GivenSums{}, y, nullptr,            \
+                                    inv_rms, rows, cols, lanes);                                                     \
+    }                                                                                                                \
+    KERNEL_OF(THREADS_FORWARD, rms_norm_of_sums_##NAME)                                                              \
+    (const T* x, const T* added, T* sum, const T* weight, float offset, float eps, const float* squares,             \
+     float total, T* y, float* inv_rms, uint64_t rows, uint64_t cols, uint32_t lanes) {                              \
+        norm<T, N, K, false, true>(x, added, sum, weight, offset, nullptr, eps, GivenSums{squares, total}, y,        \
+                                   nullptr, inv_rms, rows, cols, lanes);                                             \
+    }                                                                                                                \
+    KERNEL_OF(THREADS_FORWARD, rms_norm_sums_##NAME)                                                                 \
+    (const T* x, const T* weight, float offset, const T* dy, float* sums, uint64_t rows, uint64_t cols,              \
+     uint32_t lanes) {                                                                                               \
+        norm_sums<T, N>(x, weight, offset, dy, sums, rows, cols, lanes);                                             \
+    }                                                                                                                \
+    KERNEL_OF(THREADS_FORWARD, layer_norm_##NAME)                                                                    \
+    (const T* x, const T* added, T* sum, const T* weight, const T* bias, float eps, T* y, float* mean,               \
+     float* inv_std, uint64_t rows, uint64_t cols, uint32_t lanes) {                                                 \
+        norm<T, N, K, true, false>(x, added, sum, weight, 0.0f, bias, eps, GivenSums{}, y, mean, inv_std, rows,      \
+                                   cols, lanes);                                                                     \
     }
 NORMS(float, f32, WIDE<float>, KEPT)
 NORMS(bf16, bf16, WIDE<bf16>, KEPT)
 NORMS(float, any_f32, 1, 0)
 NORMS(bf16, any_bf16, 1, 0)
 
-#define NORMS_BACKWARD(T, NAME, N, K, THREADS, BLOCKS)                                                           \
-    KERNEL_BOUNDS(rms_norm_backward_##NAME, THREADS, BLOCKS)                                                     \
-    (const T* x, const T* weight, const float* inv_rms, const T* dy, T* dx, uint32_t add, float* weight_parts,   \
-     uint64_t rows, uint64_t cols, uint32_t lanes) {                                                             \
-        norm_backward<T, N, K, false>(x, weight, nullptr, inv_rms, dy, dx, add, weight_parts, nullptr, rows,     \
-                                      cols, lanes);                                                              \
-    }                                                                                                            \
-    KERNEL_BOUNDS(layer_norm_backward_##NAME, THREADS, BLOCKS)                                                   \
-    (const T* x, const T* weight, const float* mean, const float* inv_std, const T* dy, T* dx, uint32_t add,     \
-     float* weight_parts, float* bias_parts, uint64_t rows, uint64_t cols, uint32_t lanes) {                     \
-        norm_backward<T, N, K, true>(x, weight, mean, inv_std, dy, dx, add, weight_parts, bias_parts, rows,      \
-                                     cols, lanes);                                                               \
+#define NORMS_BACKWARD(T, NAME, N, K, THREADS, BLOCKS)                                                               \
+    KERNEL_BOUNDS(rms_norm_backward_##NAME, THREADS, BLOCKS)                                                         \
+    (const T* x, const T* weight, float offset, const float* inv_rms, const T* dy, T* dx, uint32_t add,              \
+     float* weight_parts, uint64_t rows, uint64_t cols, uint32_t lanes) {                                            \
+        norm_backward<T, N, K, false, false>(x, weight, offset, nullptr, inv_rms, GivenSums{}, dy, dx, add,          \
+                                             weight_parts, nullptr, rows, cols, lanes);                              \
+    }                                                                                                                \
+    KERNEL_BOUNDS(rms_norm_of_sums_backward_##NAME, THREADS, BLOCKS)                                                 \
+    (const T* x, const T* weight, float offset, const float* inv_rms, const float* dots, float total,                \
+     const T* dy, T* dx, uint32_t add, float* weight_parts, uint64_t rows, uint64_t cols, uint32_t lanes) {          \
+        norm_backward<T, N, K, false, true>(x, weight, offset, nullptr, inv_rms, GivenSums{dots, total}, dy, dx,     \
+                                            add, weight_parts, nullptr, rows, cols, lanes);                          \
+    }                                                                                                                \
+    KERNEL_BOUNDS(layer_norm_backward_##NAME, THREADS, BLOCKS)                                                       \
+    (const T* x, const T* weight, const float* mean, const float* inv_std, const T* dy, T* dx, uint32_t add,         \
+     float* weight_parts, float* bias_parts, uint64_t rows, uint64_t cols, uint32_t lanes) {                         \
+        norm_backward<T, N, K, true, false>(x, weight, 0.0f, mean, inv_std, GivenSums{}, dy, dx, add,                \
+                                            weight_parts, bias_parts, rows, cols, lanes);                            \
     }
 NORMS_BACKWARD(float, f32, WIDE<float>, KEPT_BACKWARD, THREADS, 1)
 NORMS_BACKWARD(bf16, bf16, WIDE<bf16>, KEPT_BACKWARD, THREADS, 1)

@@ -1,4 +1,4 @@
-// Normal deviates, each a function of a key and its global index. Every operation is rounded on its own, and the
+// Normal deviates and uniformly distributed numbers, each a function of a key and its global index. Every operation is rounded on its own, and the
 // logarithm and the cosine are the same polynomials as on the host, so the results have the same bits.
 
 __device__ inline float polynomial(float x, const float* coefficients, int count) {
@@ -72,3 +72,21 @@ struct BlockStrides {
 
 NORMAL(f32, float)
 NORMAL(bf16, bf16)
+
+// Uniformly distributed number between -1 and 1 of element `index`, which has one word of a draw.
+__device__ inline float uniform(uint64_t key, uint64_t index) {
+    const float UNIT = 1.0f / 2147483648.0f;
+    uint4 words = philox4x32(key, index / 4);
+    uint32_t word = index & 2 ? (index & 1 ? words.w : words.z) : (index & 1 ? words.y : words.x);
+    return __fmul_rn(__fadd_rn((float)(int)word, 0.5f), UNIT);
+}
+
+#define UNIFORM(name, T)                                                                                               \
+    KERNEL(uniform_##name)(uint64_t key, float bound, BlockStrides block, T* out, uint64_t n) {                        \
+        for (uint64_t i = thread_index(); i < n; i += thread_count()) {                                                \
+            store(out + i, __fmul_rn(bound, uniform(key, block.global_index(i))));                                     \
+        }                                                                                                              \
+    }
+
+UNIFORM(f32, float)
+UNIFORM(bf16, bf16)

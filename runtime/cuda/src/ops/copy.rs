@@ -4,7 +4,9 @@ use super::launch::{address, copy as copy_all, covering, float_name, vector_widt
 use crate::gpu::args;
 use crate::kernels::ELEMENTS;
 use crate::{CudaBackend, GpuContext};
-use meshwright_backend::{BlockCopy, CopyOps, View, ViewMut};
+use meshwright_backend::{BlockCopy, CopyOps, StridedCopy, View, ViewMut};
+
+use super::strided_copy::launch_strided_copy;
 
 impl CopyOps for CudaBackend {
     fn copy_blocks(&self, copy: &BlockCopy, src: View, mut dst: ViewMut) {
@@ -42,6 +44,10 @@ impl CopyOps for CudaBackend {
                 args![to, from, blocks, len, dst_stride, src_stride],
             )
         };
+    }
+
+    fn copy_strided(&self, copy: &StridedCopy, src: View, dst: ViewMut) {
+        launch_strided_copy(self.gpu(), copy, src, dst);
     }
 
     fn cast(&self, src: View, dst: ViewMut) {

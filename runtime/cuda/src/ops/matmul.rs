@@ -1,8 +1,10 @@
 //! Matmuls of the vendor library, with their epilogues.
 
 use crate::driver::{DriverCalls, unwrap_call};
-use crate::{CudaBackend, DriverError, MatMul, MatMulEpilogue, MatMulOperands};
-use meshwright_backend::{Backend, Gemm, GemmEpilogue, MatmulOps, StreamKind, View, ViewMut};
+use crate::{CudaBackend, DriverError, MatMul, MatMulBatch, MatMulEpilogue, MatMulOperands};
+use meshwright_backend::{
+    Backend, BatchLoop, BatchedGemm, Gemm, GemmEpilogue, MatmulOps, StreamKind, View, ViewMut,
+};
 
 use super::launch::address;
 
@@ -16,6 +18,33 @@ impl MatmulOps for CudaBackend {
         let operands = MatMulOperands::plain(address(a), address(b), address(c.as_view()));
         let shape = MatMul { is_grouped: true, ..plain_matmul(g, a, b, &c) };
         self.submit_matmul(&shape, &operands);
+    }
+
+    fn batched_gemm(&self, g: &BatchedGemm, a: View, b: View, c: ViewMut) {
+        g.check([a.len(), b.len(), c.len()]);
+        assert_eq!(a.dtype(), b.dtype(), "operands of a matmul have one dtype");
+        // The library takes one loop, the longer one.
+        let [mut outer, mut inner] = g.batch;
+        if outer.count > inner.count {
+            std::mem::swap(&mut outer, &mut inner);
+        }
+        let BatchLoop { count, strides } = inner;
+        let shape = MatMul {
+            gemm: g.gemm,
+            inputs: a.dtype(),
+            result: c.dtype(),
+            epilogue: MatMulEpilogue::Plain,
+            is_grouped: false,
+            batch: Some(MatMulBatch { count, lead: g.lead, strides }),
+        };
+        let bytes = [a.dtype(), b.dtype(), c.dtype()].map(|dtype| dtype.bytes());
+        let starts = [address(a), address(b), address(c.as_view())];
+        for index in 0..outer.count {
+            let [a, b, c] = [0, 1, 2].map(|operand| {
+                starts[operand] + (index * outer.strides[operand] * bytes[operand]) as u64
+            });
+            self.submit_matmul(&shape, &MatMulOperands::plain(a, b, c));
+        }
     }
 
     fn has_epilogues(&self) -> bool {
@@ -64,7 +93,7 @@ impl CudaBackend {
     /// Submits a matmul of operands that have its sizes. Returns false if the library refuses its epilogue; a plain
     /// matmul is never refused.
     fn submit_matmul(&self, shape: &MatMul, operands: &MatMulOperands) -> bool {
-        let (g, gpu) = (&shape.gemm, self.gpu());
+        let gpu = self.gpu();
         let stream = gpu.stream(StreamKind::Compute);
         let is_submitted = gpu.retry_after_trim(|| {
             // SAFETY: the operands have the sizes of the matmul, and work submitted to one stream is done in order.
@@ -76,7 +105,7 @@ impl CudaBackend {
             }
         });
         if is_submitted {
-            self.count_flops(2 * (g.m * g.n * g.k) as u64);
+            self.count_flops(shape.batched_gemm().flops());
         }
         is_submitted
     }
@@ -100,5 +129,6 @@ fn plain_matmul(g: &Gemm, a: View, b: View, c: &ViewMut) -> MatMul {
         result: c.dtype(),
         epilogue: MatMulEpilogue::Plain,
         is_grouped: false,
+        batch: None,
     }
 }

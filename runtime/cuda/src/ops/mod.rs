@@ -2,9 +2,11 @@
 
 mod attention;
 pub mod combine;
+mod convolution;
 mod copy;
 mod embedding;
 mod head;
+mod index;
 mod launch;
 mod loss;
 pub mod map;
@@ -23,3 +25,4 @@ mod rows;
 mod softmax;
 mod sort;
 mod strided;
+mod strided_copy;

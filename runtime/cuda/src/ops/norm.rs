@@ -7,7 +7,8 @@ use crate::gpu::args;
 use crate::kernels::NORM;
 use crate::{CudaBackend, GpuContext};
 use meshwright_backend::ops::norm::{
-    LayerNormArgs, LayerNormBackwardArgs, RmsNormArgs, RmsNormBackwardArgs,
+    GainAndGradient, LayerNormArgs, LayerNormBackwardArgs, RmsNormArgs, RmsNormBackwardArgs,
+    RmsNormSumsArgs, RowSums,
 };
 use meshwright_backend::{DType, LeafGrad, NormOps, ResidualSum, View, ViewMut};
 
@@ -26,39 +27,49 @@ const BACKWARD: [RowKernel; 2] = [
 
 impl NormOps for CudaBackend {
     fn rms_norm(&self, args: RmsNormArgs) {
-        let RmsNormArgs { x, residual, weight, eps, y, inv_rms } = args;
+        let RmsNormArgs { x, residual, weight, offset, eps, squares, y, inv_rms } = args;
+        let (bias, mean, inv_std) = (None, None, inv_rms);
         let args =
-            NormForward { x, residual, weight, bias: None, eps, y, mean: None, inv_std: inv_rms };
+            NormForward { x, residual, weight, offset, bias, eps, squares, y, mean, inv_std };
         forward(self.gpu(), args);
     }
 
     fn rms_norm_backward(&self, args: RmsNormBackwardArgs) {
-        let RmsNormBackwardArgs { x, weight, inv_rms, dy, dx, dweight } = args;
-        let args =
-            NormBackward { x, weight, mean: None, inv_std: inv_rms, dy, dx, dweight, dbias: None };
+        let RmsNormBackwardArgs { x, weight, offset, inv_rms, dy, dots, dx, dweight } = args;
+        let (mean, inv_std, dbias) = (None, inv_rms, None);
+        let args = NormBackward { x, weight, offset, mean, inv_std, dy, dots, dx, dweight, dbias };
         backward(self.gpu(), args);
+    }
+
+    fn rms_norm_sums(&self, args: RmsNormSumsArgs) {
+        row_sums(self.gpu(), args);
     }
 
     fn layer_norm(&self, args: LayerNormArgs) {
         let LayerNormArgs { x, residual, weight, bias, eps, y, mean, inv_std } = args;
-        let (bias, mean) = (Some(bias), Some(mean));
-        forward(self.gpu(), NormForward { x, residual, weight, bias, eps, y, mean, inv_std });
+        let (bias, mean, offset, squares) = (Some(bias), Some(mean), 0.0, None);
+        let args =
+            NormForward { x, residual, weight, offset, bias, eps, squares, y, mean, inv_std };
+        forward(self.gpu(), args);
     }
 
     fn layer_norm_backward(&self, args: LayerNormBackwardArgs) {
         let LayerNormBackwardArgs { x, weight, mean, inv_std, dy, dx, dweight, dbias } = args;
-        let mean = Some(mean);
-        backward(self.gpu(), NormBackward { x, weight, mean, inv_std, dy, dx, dweight, dbias });
+        let (mean, offset, dots) = (Some(mean), 0.0, None);
+        let args = NormBackward { x, weight, offset, mean, inv_std, dy, dots, dx, dweight, dbias };
+        backward(self.gpu(), args);
     }
 }
 
-/// Operands of both norms: LayerNorm has a bias and a mean, RMSNorm has neither.
+/// Operands of both norms: LayerNorm has a bias and a mean, RMSNorm an offset instead.
 struct NormForward<'a> {
     x: View<'a>,
     residual: Option<ResidualSum<'a>>,
     weight: View<'a>,
+    offset: f32,
     bias: Option<View<'a>>,
     eps: f32,
+    squares: Option<RowSums<'a>>,
     y: ViewMut<'a>,
     mean: Option<ViewMut<'a>>,
     inv_std: ViewMut<'a>,
@@ -66,7 +77,7 @@ struct NormForward<'a> {
 
 /// Adds the residual and computes the norm of the rounded sum in one pass over memory.
 fn forward(gpu: &GpuContext, args: NormForward) {
-    let NormForward { x, residual, weight, bias, eps, y, mean, inv_std } = args;
+    let NormForward { x, residual, weight, offset, bias, eps, squares, y, mean, inv_std } = args;
     let (rows, cols) = (inv_std.len(), weight.len());
     let (added, sum) = match &residual {
         Some(ResidualSum { term, sum }) => (*term, sum.as_view()),
@@ -87,9 +98,20 @@ fn forward(gpu: &GpuContext, args: NormForward) {
     let inv_std = address(inv_std.as_view());
     let lanes = plan.lanes;
     match mean {
+        None if squares.is_some() => {
+            let name = format!("rms_norm_of_sums_{kind}{dtype}");
+            let (squares, total) = sums_of_rows(squares, rows);
+            let args = args![
+                x, added, sum, weight, offset, eps, squares, total, y, inv_std, row_count,
+                col_count, lanes
+            ];
+            // SAFETY: as below.
+            unsafe { gpu.launch((&NORM, &name), grid, args) };
+        }
         None => {
             let name = format!("rms_norm_{kind}{dtype}");
-            let args = args![x, added, sum, weight, eps, y, inv_std, row_count, col_count, lanes];
+            let args =
+                args![x, added, sum, weight, offset, eps, y, inv_std, row_count, col_count, lanes];
             // SAFETY: the operands have the sizes that were checked, and the alignment of the plan.
             unsafe { gpu.launch((&NORM, &name), grid, args) };
         }
@@ -105,20 +127,22 @@ fn forward(gpu: &GpuContext, args: NormForward) {
     }
 }
 
-/// Operands of the backward of both norms: LayerNorm has means, RMSNorm does not.
+/// Operands of the backward of both norms: LayerNorm has means, RMSNorm an offset instead.
 struct NormBackward<'a> {
     x: View<'a>,
     weight: View<'a>,
+    offset: f32,
     mean: Option<View<'a>>,
     inv_std: View<'a>,
     dy: View<'a>,
+    dots: Option<RowSums<'a>>,
     dx: LeafGrad<'a>,
     dweight: Option<LeafGrad<'a>>,
     dbias: Option<LeafGrad<'a>>,
 }
 
 fn backward(gpu: &GpuContext, args: NormBackward) {
-    let NormBackward { x, weight, mean, inv_std, dy, dx, dweight, dbias } = args;
+    let NormBackward { x, weight, offset, mean, inv_std, dy, dots, dx, dweight, dbias } = args;
     let LeafGrad { view: dx, accumulate } = dx;
     let (rows, cols) = (inv_std.len(), weight.len());
     check_operands(rows, cols, &[x, dy, dx.as_view()], &[weight]);
@@ -151,10 +175,42 @@ fn backward(gpu: &GpuContext, args: NormBackward) {
         [address(x), address(weight), address(inv_std), address(dy), address(dx.as_view())];
     let add = u32::from(accumulate);
     match mean {
+        None if dots.is_some() => {
+            let name = format!("rms_norm_of_sums_backward_{kind}{dtype}");
+            let (dots, total) = sums_of_rows(dots, rows);
+            let args = args![
+                x,
+                weight,
+                offset,
+                inv_std,
+                dots,
+                total,
+                dy,
+                dx,
+                add,
+                weight_parts,
+                row_count,
+                col_count,
+                lanes
+            ];
+            // SAFETY: as below.
+            unsafe { gpu.launch((&NORM, &name), grid, args) };
+        }
         None => {
             let name = format!("rms_norm_backward_{kind}{dtype}");
-            let args =
-                args![x, weight, inv_std, dy, dx, add, weight_parts, row_count, col_count, lanes];
+            let args = args![
+                x,
+                weight,
+                offset,
+                inv_std,
+                dy,
+                dx,
+                add,
+                weight_parts,
+                row_count,
+                col_count,
+                lanes
+            ];
             // SAFETY: the operands have the sizes that were checked, and the alignment of the plan; the workspace has a
             // row for every partial sum.
             unsafe { gpu.launch((&NORM, &name), grid, args) };
@@ -182,6 +238,32 @@ fn backward(gpu: &GpuContext, args: NormBackward) {
     }
     // SAFETY: the kernel before this one has written this many rows of each of the sums.
     unsafe { add_partials(gpu, sums, parts, part_count) };
+}
+
+/// Returns the address of the sums, and the columns of a whole row.
+fn sums_of_rows(sums: Option<RowSums<'_>>, rows: usize) -> (u64, f32) {
+    let Some(RowSums { sums, cols }) = sums else { unreachable!("the kernel reads sums") };
+    check_statistics(rows, &[sums]);
+    (address(sums), cols as f32)
+}
+
+/// Sums squares, or products in backward, over the columns of each row.
+fn row_sums(gpu: &GpuContext, args: RmsNormSumsArgs) {
+    let RmsNormSumsArgs { cols, x, factors, sums } = args;
+    let sums = sums.as_view();
+    let rows = sums.len();
+    check_statistics(rows, &[sums]);
+    let GainAndGradient { weight, offset, dy } =
+        factors.unwrap_or(GainAndGradient { weight: x, offset: 0.0, dy: x });
+    let parameters: &[View] = if factors.is_some() { &[weight] } else { &[] };
+    check_operands(rows, cols, &[x, dy], parameters);
+    let plan = RowPlan::new(x.dtype(), cols, &[x, weight, dy], &FORWARD);
+    let name = format!("rms_norm_sums_{}{}", plan.form, float_name(x.dtype()));
+    let [weight, dy] = if factors.is_some() { [address(weight), address(dy)] } else { [0; 2] };
+    let (x, to) = (address(x), address(sums));
+    let args = args![x, weight, offset, dy, to, rows as u64, cols as u64, plan.lanes];
+    // SAFETY: the operands have the sizes that were checked, and the alignment of the plan.
+    unsafe { gpu.launch((&NORM, &name), plan.grid(gpu, rows), args) };
 }
 
 fn check_operands(rows: usize, cols: usize, operands: &[View], parameters: &[View]) {

@@ -28,7 +28,7 @@ impl BlockStrides {
     /// When a block is split in more than 16 dims, or has a gap, which no parameter has.
     fn new(index: &BlockIndex) -> BlockStrides {
         let StridedBlock { first, sizes, strides, gaps } = StridedBlock::from_index(index);
-        assert!(gaps.is_empty(), "normal deviates are drawn for one range of indices of each dim");
+        assert!(gaps.is_empty(), "numbers are drawn for one range of indices of each dim");
         let dims = sizes.len();
         assert!(dims <= DIMS, "a block is split in at most {DIMS} dims");
         let mut block =
@@ -41,17 +41,28 @@ impl BlockStrides {
 
 impl RandomOps for CudaBackend {
     fn fill_normal(&self, key: u64, std: f32, index: &BlockIndex, out: ViewMut) {
+        self.fill_block("normal", (key, std), index, out);
+    }
+
+    fn fill_uniform(&self, key: u64, bound: f32, index: &BlockIndex, out: ViewMut) {
+        self.fill_block("uniform", (key, bound), index, out);
+    }
+}
+
+impl CudaBackend {
+    /// Fills a block with numbers of a distribution.
+    fn fill_block(&self, kernel: &str, (key, scale): (u64, f32), index: &BlockIndex, out: ViewMut) {
         let gpu = self.gpu();
         let out = out.as_view();
         assert_eq!(index.len(), out.len(), "the block index fits the operand");
         let n = out.len() as u64;
-        let name = format!("normal_{}", float_name(out.dtype()));
+        let name = format!("{kernel}_{}", float_name(out.dtype()));
         // SAFETY: the block has as many elements as the operand.
         unsafe {
             gpu.launch(
                 (&RANDOM, &name),
                 covering(gpu, n),
-                args![key, std, BlockStrides::new(index), address(out), n],
+                args![key, scale, BlockStrides::new(index), address(out), n],
             )
         };
     }

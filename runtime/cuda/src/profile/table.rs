@@ -124,6 +124,7 @@ mod tests {
                 result,
                 epilogue: MatMulEpilogue::Plain,
                 is_grouped: false,
+                batch: None,
             },
             alignment: [16, 16, 4],
             configuration: "tile 20".into(),

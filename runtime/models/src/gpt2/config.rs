@@ -25,7 +25,7 @@ pub struct Gpt2Config {
     pub positions: usize,
     /// `layer_norm_epsilon`: added to the variance in LayerNorm.
     pub norm_eps: f64,
-    /// Rates of dropout, which a run here does not apply.
+    /// Rates of dropout.
     pub dropout: Gpt2Dropout,
     /// `bos_token_id`, as in the file.
     pub bos: Value,
@@ -33,12 +33,13 @@ pub struct Gpt2Config {
     pub eos: Value,
 }
 
-/// Dropout rates of `config.json`.
+/// Dropout rates of `config.json`. The two that are missing there are 0.1, as in transformers.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Gpt2Dropout {
     /// `embd_pdrop`: after the embeddings.
     pub embeddings: f64,
-    /// `attn_pdrop`: on attention weights.
+    /// `attn_pdrop`: on attention weights. It is not applied: a file with a rate above 0 is refused unless
+    /// `--accept-keys attn_pdrop` accepts it.
     pub attention: f64,
     /// `resid_pdrop`: on additions to the residual stream.
     pub residual: f64,
@@ -74,7 +75,10 @@ impl HfConfig for Gpt2Config {
             norm_eps: keys.number("layer_norm_epsilon")?.unwrap_or(1e-5),
             dropout: Gpt2Dropout {
                 embeddings: rate("embd_pdrop")?,
-                attention: rate("attn_pdrop")?,
+                attention: match unread_attention_rate(keys) {
+                    Some(rate) => rate,
+                    None => rate("attn_pdrop")?,
+                },
                 residual: rate("resid_pdrop")?,
             },
             bos: keys.get("bos_token_id").cloned().unwrap_or(Value::Null),
@@ -169,16 +173,21 @@ impl Family for Gpt2Config {
     }
 
     fn warning(&self) -> Option<String> {
-        let Gpt2Dropout { embeddings, attention, residual } = self.dropout;
-        let asked = [("embd", embeddings), ("attn", attention), ("resid", residual)];
-        let asked: Vec<String> = asked
-            .into_iter()
-            .filter(|(_, rate)| *rate > 0.0)
-            .map(|(place, rate)| format!("{place}_pdrop {rate}"))
-            .collect();
-        let asked = (!asked.is_empty()).then(|| asked.join(", "))?;
-        Some(format!("config.json sets dropout rates ({asked}), which this run does not apply"))
+        let Gpt2Dropout { attention, .. } = self.dropout;
+        (attention > 0.0).then(|| {
+            format!(
+                "attn_pdrop is {attention}, in config.json or because it is missing there: dropout of attention weights \
+                 is not applied"
+            )
+        })
     }
+}
+
+/// Returns the dropout rate of attention weights if it is above 0. It is not applied, so the key is left unread: a folder
+/// is refused until `--accept-keys` names it.
+fn unread_attention_rate(keys: &HfSettings<'_>) -> Option<f64> {
+    let (_, rate) = keys.entries().find(|(key, _)| *key == "attn_pdrop")?;
+    rate.as_f64().filter(|rate| *rate > 0.0 && *rate < 1.0)
 }
 
 /// Refuses settings of other GPT-2 models that are not implemented here. Ignoring them would change the results.
@@ -242,15 +251,13 @@ mod tests {
     }
 
     #[test]
-    fn dropout_of_the_configuration_is_warned_about() {
+    fn dropout_of_attention_weights_is_not_applied_silently() {
         let mut config = Gpt2Config::of_sizes(&SIZES, 16).unwrap();
-        assert_eq!(config.warning(), None);
         config.dropout = Gpt2Dropout { embeddings: 0.1, attention: 0.0, residual: 0.2 };
-        assert_eq!(
-            config.warning().as_deref(),
-            Some(
-                "config.json sets dropout rates (embd_pdrop 0.1, resid_pdrop 0.2), which this run does not apply"
-            )
-        );
+        assert_eq!(config.warning(), None);
+        config.dropout.attention = 0.1;
+        let expected = "attn_pdrop is 0.1, in config.json or because it is missing there: dropout of attention \
+                        weights is not applied";
+        assert_eq!(config.warning().as_deref(), Some(expected));
     }
 }

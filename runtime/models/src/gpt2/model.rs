@@ -3,7 +3,7 @@
 
 use meshwright::prelude::*;
 
-use super::{Gpt2Config, HF_NAMES};
+use super::{Gpt2Config, Gpt2Dropout, HF_NAMES};
 
 dims! {
     /// Sequences of the global batch, distributed over the data axes.
@@ -35,8 +35,10 @@ pub struct Mlp {
     #[sharded(tp = "col")]
     up_bias: Bias<Ffn>,
     #[sharded(tp = "row", scatter = Seq)]
+    #[init(scaled)]
     down: Linear<Ffn, Hidden>,
     down_bias: Bias<Hidden>,
+    dropout: Dropout,
 }
 
 #[forward]
@@ -44,7 +46,7 @@ impl Mlp {
     /// Returns the stream that the MLP adds.
     pub fn forward(&self, x: &Stream) -> Stream {
         let inside = self.up_bias.forward(&self.up.forward(x)).gelu_tanh();
-        self.down_bias.forward(&self.down.forward(&inside))
+        self.dropout.forward(&self.down_bias.forward(&self.down.forward(&inside)))
     }
 }
 
@@ -67,8 +69,10 @@ pub struct SelfAttention {
     #[sharded(cp = "ring")]
     pub core: Attention<Heads, Heads, HeadDim>,
     #[sharded(tp = "row", scatter = Seq)]
+    #[init(scaled)]
     o: Linear<(Heads, HeadDim), Hidden>,
     o_bias: Bias<Hidden>,
+    dropout: Dropout,
 }
 
 #[forward]
@@ -79,7 +83,7 @@ impl SelfAttention {
         let k = self.k_bias.forward(&self.k.forward(x));
         let v = self.v_bias.forward(&self.v.forward(x));
         let attended = self.core.forward(&(q, k, v));
-        self.o_bias.forward(&self.o.forward(&attended))
+        self.dropout.forward(&self.o_bias.forward(&self.o.forward(&attended)))
     }
 }
 
@@ -112,6 +116,8 @@ pub struct Gpt2 {
     embed: Embedding<Vocab, Hidden>,
     #[pipeline_stage]
     positions: LearnedPositions<Positions, Hidden>,
+    #[pipeline_stage]
+    dropout: Dropout,
     #[pipeline_stage]
     blocks: Stack<Block>,
     #[pipeline_stage]
@@ -146,7 +152,11 @@ impl LanguageModel for Gpt2 {
             .with(Vocab, config.vocab)
             .with(Layers, config.layers);
         sizes.norm_eps = config.norm_eps as f32;
+        let Gpt2Dropout { embeddings, residual, .. } = config.dropout;
         sizes
+            .with_dropout("dropout", embeddings as f32)
+            .with_dropout("attn.dropout", residual as f32)
+            .with_dropout("mlp.dropout", residual as f32)
     }
 
     fn loss_of_output(&self, x: &Stream, targets: &Targets<(Batch, Seq)>) -> Loss<(Batch, Seq)> {

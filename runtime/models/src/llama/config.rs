@@ -6,9 +6,8 @@ use crate::decoder::{
     DecoderSizes, default_ffn, exported_positions, extend_positions, head_width, is_tensor_name,
     read_padding, refuse_biases, refuse_layer_types, refuse_rate, refuse_window, tensor_role,
 };
-use crate::rope::{read_parameters, write_parameters};
 use meshwright_core::rotary::RopeParameters;
-use meshwright_store::checkpoint::hf::{HfConfig, HfSettings, TensorRole};
+use meshwright_store::checkpoint::hf::{HfConfig, HfSettings, TensorRole, read_rope, write_rope};
 use meshwright_store::family::{Family, ModelSizes, Outline};
 
 /// The sizes and constants of a Llama model.
@@ -61,7 +60,7 @@ impl HfConfig for LlamaConfig {
             head_dim,
             vocab,
             norm_eps: keys.number("rms_norm_eps")?.unwrap_or(1e-6),
-            rope: read_parameters(keys, 10_000.0, head_dim, max_positions)?,
+            rope: read_rope(keys, 10_000.0, head_dim, max_positions)?,
             tied: keys.switch("tie_word_embeddings")?.unwrap_or(false),
             max_positions,
             padding: read_padding(keys, vocab)?,
@@ -93,7 +92,7 @@ impl HfConfig for LlamaConfig {
             "torch_dtype": "float32",
         });
         if let Value::Object(config) = &mut config {
-            write_parameters(&self.rope, config);
+            write_rope(&self.rope, config);
         }
         config
     }

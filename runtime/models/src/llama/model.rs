@@ -138,7 +138,7 @@ impl LanguageModel for Llama {
             sizes = sizes.with_padding(Vocab, row);
         }
         sizes.norm_eps = config.norm_eps as f32;
-        sizes.rope = config.rope;
+        sizes.rope = config.rope.clone();
         sizes
     }
 

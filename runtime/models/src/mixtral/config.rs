@@ -8,9 +8,10 @@ use crate::decoder::{
     DecoderSizes, default_ffn, exported_positions, extend_positions, head_width, is_tensor_name,
     read_padding, refuse_biases, refuse_layer_types, refuse_rate, refuse_window, tensor_role,
 };
-use crate::rope::{read_parameters, write_parameters};
 use meshwright_core::rotary::RopeParameters;
-use meshwright_store::checkpoint::hf::{HfConfig, HfSettings, StackedWeights, TensorRole};
+use meshwright_store::checkpoint::hf::{
+    HfConfig, HfSettings, StackedWeights, TensorRole, read_rope, write_rope,
+};
 use meshwright_store::family::{Family, ModelSizes, Outline};
 
 /// Weight of the load-balancing loss of a new model.
@@ -95,7 +96,7 @@ impl HfConfig for MixtralConfig {
             top_k,
             vocab,
             norm_eps: keys.number("rms_norm_eps")?.unwrap_or(1e-5),
-            rope: read_parameters(keys, MixtralConfig::ROPE_THETA, head_dim, max_positions)?,
+            rope: read_rope(keys, MixtralConfig::ROPE_THETA, head_dim, max_positions)?,
             tied: keys.switch("tie_word_embeddings")?.unwrap_or(false),
             max_positions,
             router_aux_loss_coef: keys
@@ -137,7 +138,7 @@ impl HfConfig for MixtralConfig {
             if self.router_z_loss_coef > 0.0 {
                 config.insert("router_z_loss_coef".into(), json!(self.router_z_loss_coef));
             }
-            write_parameters(&self.rope, config);
+            write_rope(&self.rope, config);
         }
         config
     }

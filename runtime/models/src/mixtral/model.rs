@@ -166,7 +166,7 @@ impl LanguageModel for Mixtral {
             sizes = sizes.with_padding(Vocab, row);
         }
         sizes.norm_eps = config.norm_eps as f32;
-        sizes.rope = config.rope;
+        sizes.rope = config.rope.clone();
         sizes.penalties = RouterPenalties {
             balance: config.router_aux_loss_coef as f32,
             z_loss: config.router_z_loss_coef as f32,

@@ -153,7 +153,7 @@ pub fn plant_gradients<M>(rank: &Rank, built: &Built<M>) -> Gradients<Pending> {
         param.with_gradient(|mut gradient, _| gradient.write(&block));
     }
     pass.end_micro_batch(rank);
-    Gradients::of_latest_backward(rank, <(Hidden,)>::VARIES, 1)
+    Gradients::of_latest_backward(rank, <(Hidden,)>::VARIES, 1.0)
 }
 
 /// Returns the index in the global parameter of each element of this rank's block.

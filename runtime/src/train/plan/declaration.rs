@@ -33,31 +33,55 @@ fn refuse_sizes(rank: &Rank, error: &BuildError) -> Error {
     ))
 }
 
-/// Counts the parameters of a model of any number of [`Layers`], by declaring it with one and with two of them. Counts
-/// in floating point, which sizes that no machine could hold do not overflow.
-///
-/// # Errors
-/// As [`declare_model`].
-pub fn estimate_parameters<M: Build>(rank: &Rank, sizes: &Sizes) -> Result<f64> {
-    let count = |layers: usize| {
-        let mut sizes = sizes.clone().with(Layers, layers);
-        sizes.recompute = None;
-        Ok(parameter_count(&declare_model::<M>(rank, &sizes)?.params()))
-    };
-    match sizes.get::<Layers>() {
-        None => Ok(parameter_count(&declare_model::<M>(rank, sizes)?.params())),
-        Some(layers @ 0..=2) => count(layers),
-        Some(layers) => {
-            let (one, two): (f64, f64) = (count(1)?, count(2)?);
-            Ok(one + (two - one) * (layers - 1) as f64)
-        }
+/// The number of parameters of a model. Counted in floating point, which sizes that no machine could hold do not
+/// overflow.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct ParamCount {
+    pub all: f64,
+    /// Those that are not frozen.
+    pub trained: f64,
+}
+
+impl ParamCount {
+    /// Counts all elements of parameters.
+    pub fn of(params: &[ParamRef]) -> ParamCount {
+        let elements =
+            |param: &ParamRef| param.sizes().iter().map(|size| *size as f64).product::<f64>();
+        let trained = params.iter().filter(|param| !param.is_frozen());
+        let (all, trained) = (params.iter().map(elements).sum(), trained.map(elements).sum());
+        ParamCount { all, trained }
+    }
+
+    /// Returns as many parameters as `all`, of which the same part is trained.
+    pub fn with_all(self, all: f64) -> ParamCount {
+        let trained = if self.trained == self.all { all } else { all * self.trained / self.all };
+        ParamCount { all, trained }
     }
 }
 
-fn parameter_count(params: &[ParamRef]) -> f64 {
-    let elements =
-        |param: &ParamRef| param.sizes().iter().map(|size| *size as f64).product::<f64>();
-    params.iter().map(elements).sum()
+/// Counts the parameters of a model of any number of [`Layers`], by declaring it with one and with two of them, or of
+/// the patterns of their kinds.
+///
+/// # Errors
+/// As [`declare_model`].
+pub fn estimate_parameters<M: Build>(rank: &Rank, sizes: &Sizes) -> Result<ParamCount> {
+    let count = |layers: usize| {
+        let mut sizes = sizes.clone().with(Layers, layers);
+        sizes.recompute = None;
+        Ok(ParamCount::of(&declare_model::<M>(rank, &sizes)?.params()))
+    };
+    let period = sizes.layer_period();
+    match sizes.get::<Layers>() {
+        None => Ok(ParamCount::of(&declare_model::<M>(rank, sizes)?.params())),
+        Some(layers) if layers <= 2 * period => count(layers),
+        Some(layers) => {
+            let (one, two) = (count(period)?, count(2 * period)?);
+            let more = (layers - period) as f64 / period as f64;
+            let extended = |one: f64, two: f64| one + (two - one) * more;
+            let all = extended(one.all, two.all);
+            Ok(ParamCount { all, trained: extended(one.trained, two.trained) })
+        }
+    }
 }
 
 #[cfg(test)]
@@ -90,7 +114,7 @@ mod tests {
             let sizes = Sizes::new().with(Vocab, 10).with(Hidden, 4).with(Layers, layers);
             let declared = declare_model::<Tower>(&rank, &sizes).unwrap().global_len();
             assert_eq!(declared, 80 + 4 * layers);
-            assert_eq!(estimate_parameters::<Tower>(&rank, &sizes).unwrap(), declared as f64);
+            assert_eq!(estimate_parameters::<Tower>(&rank, &sizes).unwrap().all, declared as f64);
         }
     }
 
@@ -102,7 +126,7 @@ mod tests {
         let sizes = Sizes::new().with(Vocab, most).with(Hidden, most).with(Layers, most);
         let most = most as f64;
         let expected = 3.0 * most * most;
-        let estimate = estimate_parameters::<Tower>(&rank, &sizes).unwrap();
+        let estimate = estimate_parameters::<Tower>(&rank, &sizes).unwrap().all;
         assert!((estimate / expected - 1.0).abs() < 1e-6, "{estimate} instead of {expected}");
     }
 }

@@ -47,6 +47,7 @@ use model_plan::hf_tensors;
 pub use checks::{check_auto_ranks, check_context, check_documents_are_used};
 pub use claimed_output::{claim, unwritable};
 pub use dataset::with_vocab_of_data;
+pub use declaration::ParamCount;
 pub use description::describe_mesh;
 pub use memory::MemoryPlan;
 pub use model_plan::{ModelFlops, ModelPlan};

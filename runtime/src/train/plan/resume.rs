@@ -106,7 +106,10 @@ pub fn check_checkpoint(
 ) -> Result<()> {
     let in_flag = || Error::of_flag("--resume");
     let (rule, groups) = (config.optimizer.rule(), ParamGroups::default());
-    let kinds = |param: &ParamRef| rule.state_kinds(groups.of(param)).to_vec();
+    let kinds = |param: &ParamRef| match param.is_frozen() {
+        true => Vec::new(),
+        false => rule.state_kinds(groups.of(param)).to_vec(),
+    };
     check_optimizer(checkpoint, &rule, params.iter().flat_map(kinds).collect())?;
     let state = &checkpoint.manifest().state;
     let position = DataPosition::after(state.step, dataset);
@@ -133,8 +136,10 @@ pub fn check_checkpoint(
     check_architecture(checkpoint, config, architecture)?;
     let has_average = state_kinds_in(checkpoint).contains(Ema::KIND);
     let average = has_average.then_some(Ema::KIND);
-    let expected =
-        training_tensors(params, |param| kinds(param).into_iter().chain(average).collect());
+    let average_of = |param: &ParamRef| average.filter(|_| !param.is_frozen());
+    let expected = training_tensors(params, |param| {
+        kinds(param).into_iter().chain(average_of(param)).collect()
+    });
     checkpoint.check_tensors(expected).map_err(in_flag())?;
     check_steps_left(checkpoint, config)?;
     warn_of_newer_checkpoints(checkpoint, "--resume");

@@ -136,7 +136,7 @@ impl CellKey {
         let outline = model.family.outline();
         let mut sizes = M::sizes(&model.family);
         if sizes.get::<Layers>().is_some() {
-            sizes = sizes.with(Layers, layers);
+            sizes = sizes.truncated_to(layers);
         }
         let memory = CELL_MEMORY * on.cluster.gpu.memory.value * on.gpus as f64;
         let plan = ModelPlan::of_sizes::<M>(&config, outline, sizes, None, Some(memory))?;

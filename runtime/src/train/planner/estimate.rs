@@ -65,7 +65,8 @@ impl Estimator<'_> {
         let seconds = computed + exposed(*zero, micro_batches, pass, units, data);
         let split = [AxisId::Tp, AxisId::Pp, AxisId::Ep].map(|axis| mesh.degree(axis) as f64);
         let elements_of_all = elements * split.into_iter().product::<f64>();
-        let state = MemoryPlan::of_parameters(&frame.config, &self.model.outline, elements_of_all);
+        let count = self.model.parameters.with_all(elements_of_all);
+        let state = MemoryPlan::of_parameters(&frame.config, &self.model.outline, count);
         let gathered = match zero {
             ZeroStage::Replicated | ZeroStage::Optimizer => 0.0,
             ZeroStage::Gradients => 8.0 * cell.layer_elements,

@@ -51,7 +51,7 @@ impl PlanReport {
         found: Found,
     ) -> PlanReport {
         let (batch, seq, model) = (settings.batch, settings.seq, &found.model);
-        let (node, outline, parameters) = (on.cluster.node(), &model.outline, model.parameters);
+        let (node, outline, parameters) = (on.cluster.node(), &model.outline, model.parameters.all);
         let scale = RunScale { gpus: on.gpus, parameters, seq, node, outline };
         PlanReport {
             on: on.clone(),
@@ -85,7 +85,7 @@ impl PlanReport {
             counted(on.gpus, "GPU"),
             on.cluster.gpu.name,
             on.cluster.name,
-            found.model.parameters / 1e9,
+            found.model.parameters.all / 1e9,
             counted(*batch, "sequence"),
         )
     }
@@ -105,7 +105,7 @@ impl PlanReport {
         let mut document = json!({
             "cluster": on.cluster.name,
             "gpus": on.gpus,
-            "parameters": found.model.parameters,
+            "parameters": found.model.parameters.all,
             "batch": batch,
             "seq": seq,
             "plans": plans.collect::<Vec<_>>(),

@@ -8,7 +8,7 @@ use crate::mesh::MeshShape;
 use crate::nn::RecomputeOverride;
 use crate::tensor::ParamRef;
 use crate::train::config::RunSettings;
-use crate::train::plan::{ModelPlan, OpenedModel};
+use crate::train::plan::{ModelPlan, OpenedModel, ParamCount};
 use crate::train::{Family, LanguageModel, Result};
 use meshwright_sim::cluster::SizedCluster;
 
@@ -140,7 +140,7 @@ pub fn open_model<M: LanguageModel>(
         |param: &ParamRef| param.dims().iter().any(|dim| dim.axes().contains(AxisId::Ep));
     Ok(SearchedModel {
         outline: opened.family.outline(),
-        parameters: plan.params.iter().map(|param| param.global_len() as f64).sum(),
+        parameters: ParamCount::of(&plan.params),
         has_experts: plan.params.iter().any(is_over_ep),
     })
 }

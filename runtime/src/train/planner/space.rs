@@ -7,7 +7,7 @@ use crate::schedule::ScheduleKind;
 use crate::tensor::ZeroStage;
 use crate::train::auto_mesh::divisors;
 use crate::train::config::{Config, ConfigError, RunSettings, ScheduleSource};
-use crate::train::plan::{MemoryPlan, check_context};
+use crate::train::plan::{MemoryPlan, ParamCount, check_context};
 use crate::train::{Error, LanguageModel, Outline, Result};
 use meshwright_sim::cluster::SizedCluster;
 
@@ -24,8 +24,7 @@ pub const USABLE_MEMORY: f64 = 0.94;
 /// The model of a search.
 pub struct SearchedModel {
     pub outline: Outline,
-    /// Number of parameters.
-    pub parameters: f64,
+    pub parameters: ParamCount,
     /// True if experts may be split over `ep`.
     pub has_experts: bool,
 }

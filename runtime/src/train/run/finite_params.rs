@@ -4,6 +4,11 @@ use crate::backend::View;
 use crate::comm::{CommError, Site};
 use crate::tensor::{ParamRef, Rank, UnitSlice};
 
+/// Returns true if this rank updates the parameter: frozen ones do not change.
+fn is_checked(param: &ParamRef) -> bool {
+    param.is_owned() && !param.is_frozen()
+}
+
 /// Returns a parameter with an element that is infinite or NaN, the same one on all ranks. Every rank calls it. The
 /// exchange does not count as communication of a step.
 pub fn find_infinite_param<'a>(
@@ -11,7 +16,7 @@ pub fn find_infinite_param<'a>(
     params: &'a [ParamRef],
 ) -> Result<Option<&'a ParamRef>, CommError> {
     let owned: Vec<Option<UnitSlice<'_>>> =
-        params.iter().map(|param| param.is_owned().then(|| param.owned_values())).collect();
+        params.iter().map(|param| is_checked(param).then(|| param.owned_values())).collect();
     let backend = rank.backend();
     let views: Vec<View<'_>> = owned.iter().flatten().map(|values| values.view()).collect();
     let mut bad = [f64::from(u8::from(!backend.sum_squares_of(&views).is_finite()))];

@@ -1,6 +1,8 @@
 //! A copy of the training state, which is saved while training goes on.
 
-use super::training_state::{SavedValues, Shard, TrainingState, entries_of, with_saved_values};
+use super::training_state::{
+    SavedValues, Shard, TrainingState, entries_of, values_on_host, with_saved_values,
+};
 use crate::checkpoint::ShardEntry;
 use meshwright_backend::{Buffer, Category, DType};
 use meshwright_core::tensor::Rank;
@@ -32,7 +34,10 @@ impl StateSnapshot {
             let mut rest = self.values.typed_mut::<f32>();
             for saved in saved {
                 let (copy, after) = rest.split_at_mut(saved.values.len());
-                saved.values.read(copy);
+                match saved.values.dtype() {
+                    DType::F32 => saved.values.read(copy),
+                    _ => copy.copy_from_slice(&values_on_host(saved.values)),
+                }
                 rest = after;
             }
             assert!(rest.is_empty(), "a snapshot of another state");

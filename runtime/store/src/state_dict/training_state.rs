@@ -6,7 +6,8 @@ use std::collections::BTreeSet;
 use crate::checkpoint::{
     Checkpoint, CheckpointError, Manifest, ShardEntry, TensorBox, TensorSource,
 };
-use meshwright_backend::View;
+use half::bf16;
+use meshwright_backend::{DType, View};
 use meshwright_core::layout::{AxisId, AxisSet};
 use meshwright_core::optim::{Ema, OptimizerState, UnitState};
 use meshwright_core::tensor::{ParamRef, Rank, UnitSlice};
@@ -67,7 +68,7 @@ pub fn with_shard_entries<T>(
 ) -> T {
     with_saved_values(rank, state, |saved| {
         let on_host: Vec<Cow<'_, [f32]>> =
-            saved.iter().map(|saved| saved.values.on_host()).collect();
+            saved.iter().map(|saved| values_on_host(saved.values)).collect();
         let shards: Vec<Vec<Shard>> = saved.iter().map(|saved| saved.shards().collect()).collect();
         let entries =
             shards.iter().zip(&on_host).flat_map(|(shards, data)| entries_of(shards, data));
@@ -79,8 +80,19 @@ pub fn with_shard_entries<T>(
 pub(super) struct SavedValues<'a> {
     param: &'a ParamRef,
     kind: &'static str,
-    /// The elements that the rank owns.
+    /// The elements that the rank owns, in f32, or of a frozen parameter in the compute dtype.
     pub values: View<'a>,
+}
+
+/// Returns values on the host in f32.
+pub(super) fn values_on_host(values: View<'_>) -> Cow<'_, [f32]> {
+    match values.dtype() {
+        DType::Bf16 => {
+            let stored: Vec<bf16> = values.to_vec();
+            Cow::Owned(stored.into_iter().map(f32::from).collect())
+        }
+        _ => values.on_host(),
+    }
 }
 
 /// A shard that a rank saves, without its elements.
@@ -158,7 +170,7 @@ fn with_values<T>(
 ) -> T {
     let is_saved = |param: &ParamRef| is_selected(param) && param.is_first_owner();
     let params: Vec<&ParamRef> = state.params.iter().filter(|param| is_saved(param)).collect();
-    let values: Vec<UnitSlice<'_>> = params.iter().map(|param| param.owned_values()).collect();
+    let values: Vec<UnitSlice<'_>> = params.iter().map(|param| param.stored_values()).collect();
     let params = params.into_iter().zip(&values);
     let mut saved: Vec<SavedValues<'_>> = params
         .map(|(param, values)| SavedValues { param, kind: PARAMETER, values: values.view() })

@@ -1,6 +1,6 @@
 //! Expressions that are tested.
 
-use meshwright_backend::{BlockIndex, Node, UnaryFunction};
+use meshwright_backend::{BlockIndex, Comparison, Node, UnaryFunction};
 
 use super::dropout::mask_of;
 use Node::*;
@@ -17,7 +17,7 @@ pub struct Case {
 }
 
 impl Case {
-    fn new(nodes: Vec<Node>, leaves: &[usize]) -> Case {
+    pub fn new(nodes: Vec<Node>, leaves: &[usize]) -> Case {
         let wanted = vec![true; leaves.len()];
         Case { nodes, leaves: leaves.to_vec(), wanted, tolerance: 1.0 }
     }
@@ -64,6 +64,21 @@ pub fn composite(rows: usize, cols: usize) -> Vec<Case> {
         Mul(9, 10),
         Sub(14, 15),
     ];
+    let compared = vec![
+        Leaf(0),
+        Row(1),
+        Max(0, 1),
+        Min(2, 1),
+        Compare(Comparison::Ge, 0, 1),
+        Apply(Sin, 0),
+        Apply(Cos, 2),
+        Select(4, 5, 6),
+        Mul(7, 3),
+        Apply(Square, 0),
+        Offset(9, 0.5),
+        Pow(10, 1.5),
+        Sub(8, 11),
+    ];
     let by_number = vec![
         Leaf(0),
         Constant(0.75),
@@ -82,6 +97,7 @@ pub fn composite(rows: usize, cols: usize) -> Vec<Case> {
     vec![
         Case::new(vec![Leaf(0)], &[n]),
         Case { tolerance: 4.0, ..Case::new(more, &[n]) },
+        Case { tolerance: 4.0, ..Case::new(compared, &[n, cols]) },
         Case::new(by_row, &[n, cols]),
         Case::new(by_number, &[n, cols]),
         Case::new(vec![Row(0), Leaf(1), Mul(0, 1), Mul(2, 0)], &[cols, n]),
@@ -112,7 +128,7 @@ pub fn composite(rows: usize, cols: usize) -> Vec<Case> {
 pub fn simple(rows: usize, cols: usize) -> Vec<Case> {
     let n = rows * cols;
     let positive = |function| vec![Leaf(0), Apply(Square, 0), Offset(1, 0.5), Apply(function, 2)];
-    let of_leaf = [Silu, Gelu, GeluTanh, Relu, Tanh, Exp, Sigmoid, Softplus, Square, Abs]
+    let of_leaf = [Silu, Gelu, GeluTanh, Relu, Tanh, Exp, Sigmoid, Softplus, Square, Abs, Sin, Cos]
         .map(|function| vec![Leaf(0), Apply(function, 0)]);
     let others = [
         vec![Leaf(0), Leaf(1), Add(0, 1)],

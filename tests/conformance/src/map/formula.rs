@@ -1,6 +1,6 @@
 //! Expressions and their gradients in f64.
 
-use meshwright_backend::{Expr, Node, UnaryFunction};
+use meshwright_backend::{Comparison, Expr, Node, UnaryFunction};
 
 /// Returns the error function, by a series whose terms all have one sign, so that nothing cancels.
 pub fn erf(x: f64) -> f64 {
@@ -36,6 +36,19 @@ pub fn apply(function: UnaryFunction, x: f64) -> f64 {
         UnaryFunction::Recip => 1.0 / x,
         UnaryFunction::Square => x * x,
         UnaryFunction::Abs => x.abs(),
+        UnaryFunction::Sin => x.sin(),
+        UnaryFunction::Cos => x.cos(),
+    }
+}
+
+fn holds(comparison: Comparison, a: f64, b: f64) -> bool {
+    match comparison {
+        Comparison::Gt => a > b,
+        Comparison::Ge => a >= b,
+        Comparison::Lt => a < b,
+        Comparison::Le => a <= b,
+        Comparison::Eq => a == b,
+        Comparison::Ne => a != b,
     }
 }
 
@@ -56,6 +69,16 @@ fn evaluate(expr: &Expr, leaves: &[Vec<f64>], mask: &[f64], i: usize) -> Vec<f64
         x.push(match *node {
             Node::Leaf(leaf) => leaves[leaf][i],
             Node::Row(leaf) => leaves[leaf][i % leaves[leaf].len()],
+            Node::Along(leaf, ref strides) => leaves[leaf][strides.leaf_index(i)],
+            Node::Position(ref positions) => {
+                let along = i / positions.inner() % positions.sizes[positions.dim];
+                positions.position(along) as f64
+            }
+            Node::Max(a, b) => x[a].max(x[b]),
+            Node::Min(a, b) => x[a].min(x[b]),
+            Node::Compare(comparison, a, b) => f64::from(u8::from(holds(comparison, x[a], x[b]))),
+            Node::Select(mask, a, b) => x[if x[mask] != 0.0 { a } else { b }],
+            Node::Pow(a, exponent) => x[a].powf(f64::from(exponent)),
             Node::Constant(number) => f64::from(number),
             Node::Add(a, b) => x[a] + x[b],
             Node::Sub(a, b) => x[a] - x[b],
@@ -92,7 +115,19 @@ pub fn gradients(
                     let len = leaves[leaf].len();
                     gradients[leaf][i % len] += slope;
                 }
-                Node::Constant(_) => {}
+                Node::Along(leaf, ref strides) => gradients[leaf][strides.leaf_index(i)] += slope,
+                Node::Constant(_) | Node::Position(_) | Node::Compare(..) => {}
+                Node::Max(a, b) | Node::Min(a, b) => {
+                    let is_a = (x[a] > x[b]) == matches!(node, Node::Max(..));
+                    let share = if x[a] == x[b] { 0.5 } else { f64::from(u8::from(is_a)) };
+                    slopes[a] += share * slope;
+                    slopes[b] += (1.0 - share) * slope;
+                }
+                Node::Select(mask, a, b) => slopes[if x[mask] != 0.0 { a } else { b }] += slope,
+                Node::Pow(a, exponent) => {
+                    let exponent = f64::from(exponent);
+                    slopes[a] += slope * exponent * x[a].powf(exponent - 1.0);
+                }
                 Node::Add(a, b) => {
                     slopes[a] += slope;
                     slopes[b] += slope;

@@ -3,6 +3,7 @@
 mod dropout;
 mod expressions;
 mod formula;
+mod repeated;
 mod special;
 
 use meshwright_backend::{DType, Expr, LeafGrad, Node};
@@ -13,7 +14,11 @@ use formula::gradients;
 
 pub use dropout::{blocks, large_indices, rate};
 pub use formula::erf;
-pub use special::{clamped_gradients, large_numbers, nan, quotients, special_values};
+pub use repeated::{positions, repeated};
+pub use special::{
+    clamped_gradients, comparisons, large_numbers, larger_and_smaller, nan, powers, quotients,
+    selections, special_values,
+};
 
 /// Rows and columns.
 const SIZES: [[usize; 2]; 6] = [[0, 8], [2, 1], [10, 7], [40, 64], [6, 1032], [600, 16]];
@@ -40,8 +45,9 @@ fn backward(
 ) -> Vec<Option<Operand>> {
     let views: Vec<_> = leaves.iter().map(Operand::view).collect();
     let gradient = |(leaf, wanted): (usize, &bool)| {
-        let is_row = expr.nodes.contains(&Node::Row(leaf));
-        let dtype = if is_row { DType::F32 } else { leaves[leaf].dtype() };
+        let repeats =
+            |node: &Node| matches!(node, Node::Row(of) | Node::Along(of, _) if *of == leaf);
+        let dtype = if expr.nodes.iter().any(repeats) { DType::F32 } else { leaves[leaf].dtype() };
         let before = vec![before.unwrap_or(f32::NAN); leaves[leaf].len()];
         wanted.then(|| target.floats(dtype, &before))
     };
@@ -60,13 +66,13 @@ fn backward(
 pub fn formula(target: &Target) {
     for [rows, cols] in target.cases(&SIZES, &LARGE) {
         for case in [composite(rows, cols), target.cases(&[], &simple(rows, cols))].concat() {
-            FLOATS.into_iter().for_each(|dtype| check(target, &case, [rows, cols], dtype));
+            FLOATS.into_iter().for_each(|dtype| check(target, &case, &[rows, cols], dtype));
         }
     }
 }
 
-fn check(target: &Target, case: &Case, [rows, cols]: [usize; 2], dtype: DType) {
-    let (len, expr) = (rows * cols, Expr { nodes: case.nodes.clone() });
+fn check(target: &Target, case: &Case, sizes: &[usize], dtype: DType) {
+    let (len, expr) = (sizes.iter().product(), Expr { nodes: case.nodes.clone() });
     let leaves = case.leaves.iter().enumerate().map(|(seed, leaf_len)| {
         let factor = if *leaf_len == len { 4.0 } else { 2.0 };
         target.floats(dtype, &scaled(*leaf_len, seed as u64, factor))
@@ -77,7 +83,7 @@ fn check(target: &Target, case: &Case, [rows, cols]: [usize; 2], dtype: DType) {
     let exact: Vec<Vec<f64>> = leaves.iter().map(Operand::wide).collect();
     let (result, slopes) = gradients(&expr, &exact, &grad.wide(), &mask);
 
-    let what = format!("{:?}, {rows} x {cols}", expr.nodes);
+    let what = format!("{:?}, {sizes:?}", expr.nodes);
     target.check(&what, &evaluate(target, &expr, &leaves, len), &result, case.tolerance * 4e-7);
     for before in [None, Some(1.0)] {
         let grads = backward(target, &expr, &leaves, &case.wanted, &grad, before);

@@ -49,7 +49,7 @@ fn rank_dependent_tensors_are_refused() {
                 let add = |x: &Stream, index: usize| {
                     let shift = (index * tp(rank)) as f32;
                     spot.next(line!());
-                    x + Tensor::from_fn(x.rank(), &x.sizes(), |_| shift)
+                    x + x.like(|_| shift)
                 };
                 (1..2).fold(x.clone(), |x, index| add(&x, index))
             })
@@ -111,12 +111,10 @@ fn elements_of_a_shared_generator_are_refused() {
                     calls.get() as f32
                 };
                 spot.next(line!());
-                x + Tensor::from_fn(x.rank(), &x.sizes(), count)
+                x + x.like(count)
             })
         });
-        let not_a_number = |rank: &Rank| {
-            first_step(rank, |_, x| x * Tensor::from_fn(x.rank(), &x.sizes(), |_| f32::NAN))
-        };
+        let not_a_number = |rank: &Rank| first_step(rank, |_, x| x * x.like(|_| f32::NAN));
         assert!(on(mesh, not_a_number).is_ok());
     }
 }
@@ -171,7 +169,7 @@ fn rank_dependent_numbers_are_refused() {
             let factor = 1.0 + rank.index() as f32;
             spot.next(line!());
             let mean = mean / factor;
-            Tensor::from_fn(x.rank(), &x.sizes(), |_| 1.0) * x + x * mean.to_local_vec()[0]
+            x.like(|_| 1.0) * x + x * mean.to_local_vec()[0]
         })
     });
     // Values that are distributed over the ranks may be different.

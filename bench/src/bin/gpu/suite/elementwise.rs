@@ -45,7 +45,9 @@ fn rms_norm(report: &mut Report, model: &Model) {
             x: x.view(),
             residual: None,
             weight: weight.view(),
+            offset: 0.0,
             eps: 1e-5,
+            squares: None,
             y: out.view_mut(),
             inv_rms: scale.view_mut(),
         });
@@ -56,7 +58,9 @@ fn rms_norm(report: &mut Report, model: &Model) {
             x: x.view(),
             residual: Some(ResidualSum { term: dy.view(), sum }),
             weight: weight.view(),
+            offset: 0.0,
             eps: 1e-5,
+            squares: None,
             y: out,
             inv_rms: scale,
         });
@@ -67,8 +71,10 @@ fn rms_norm(report: &mut Report, model: &Model) {
         backend.rms_norm_backward(RmsNormBackwardArgs {
             x,
             weight,
+            offset: 0.0,
             inv_rms: scale,
             dy,
+            dots: None,
             dx,
             dweight,
         });
@@ -79,8 +85,10 @@ fn rms_norm(report: &mut Report, model: &Model) {
         backend.rms_norm_backward(RmsNormBackwardArgs {
             x,
             weight,
+            offset: 0.0,
             inv_rms: scale,
             dy,
+            dots: None,
             dx,
             dweight,
         });

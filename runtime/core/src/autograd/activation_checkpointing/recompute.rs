@@ -32,7 +32,8 @@ pub(crate) fn recompute<X: SegmentData, Y: SegmentData>(
         return f(input);
     }
     let parts = parts_of(input);
-    let inputs = parts.iter().map(|part| SavedPart::save(part, segment.offload)).collect();
+    let inputs: Vec<SavedPart> =
+        parts.iter().map(|part| SavedPart::save(part, segment.offload)).collect();
 
     let start = rank.prefetcher().begin_segment_forward();
     let auxiliary_losses = rank.tape().auxiliary_losses();
@@ -43,6 +44,12 @@ pub(crate) fn recompute<X: SegmentData, Y: SegmentData>(
     });
     let SegmentForward { saved, units, program } = rank.segments().end_forward(rank);
     rank.prefetcher().end_segment_forward(start);
+    let is_trained = |unit: &Weak<Unit>| unit.upgrade().is_some_and(|unit| !unit.is_frozen());
+    if !inputs.iter().any(SavedPart::requires_grad) && !units.iter().any(is_trained) {
+        // No gradient reaches the segment, or anything before it.
+        let constants = outputs.iter().map(|part| part.map_activation(|value| value.made_by(None)));
+        return data_of_parts(constants);
+    }
     let uses = units.into_iter().map(SegmentUse::new).collect();
     let step = rank.peek_step();
     let segment = Rc::clone(segment);
@@ -117,6 +124,10 @@ impl SavedPart {
             Part::Activation(value) => SavedPart::Activation(SegmentInput::save(value, offload)),
             Part::TokenIds(_) => SavedPart::AsIs(part.clone()),
         }
+    }
+
+    fn requires_grad(&self) -> bool {
+        matches!(self, SavedPart::Activation(input) if input.source.is_some())
     }
 }
 

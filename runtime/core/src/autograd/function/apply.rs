@@ -49,7 +49,9 @@ where
         }
     }
     let has_gradient = |input: &OperationInput<'_>| input.value().requires_grad();
-    let requires_grad = !params.as_ref().is_empty() || inputs.as_ref().iter().any(has_gradient);
+    let is_trained = |param: &OperationParam<'_>| !param.param.is_frozen();
+    let requires_grad =
+        params.as_ref().iter().any(is_trained) || inputs.as_ref().iter().any(has_gradient);
     let node = (recorded && requires_grad).then(|| {
         let inputs = X::map_ref(&inputs, OperationInput::save);
         let params = P::map_ref(&params, OperationParam::begin_use);

@@ -54,17 +54,22 @@ impl MatmulBackward {
                 rank.backend().gemm(&gemm, dy.view(), weight.view(), dx);
             });
         }
-        gradients.weight_gradient(move |gradients| {
-            self.finish_params(gradients, &dy, bias);
-        });
+        let is_trained =
+            self.weight.is_trained() || bias.as_ref().is_some_and(ParamUse::is_trained);
+        if is_trained {
+            gradients.weight_gradient(move |gradients| {
+                self.finish_params(gradients, &dy, bias);
+            });
+        }
     }
 
     /// Computes the gradients of the weight and of the bias.
     fn finish_params(mut self, gradients: &TapeGradients<'_>, dy: &Buffer, bias: Option<ParamUse>) {
         let rank = gradients.rank;
         let MatmulDims { m, k, n, transposed } = self.dims;
-        let x = self.x.take_saved(rank);
+        let x = self.x.take_data(rank);
         self.weight.finish_use(gradients, |dw, accumulate| {
+            let x = x.expect("the input of a trained weight is saved");
             // The gradient has the layout of the weight: `xᵀ · dy`, or its transpose.
             let (rows, cols, a, b) = if transposed { (n, k, dy, &*x) } else { (k, n, &*x, dy) };
             let gemm = Gemm { m: rows, n: cols, k: m, trans_a: true, trans_b: false, accumulate };

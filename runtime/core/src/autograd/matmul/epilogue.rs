@@ -62,9 +62,8 @@ pub(crate) fn replace_by_leaves(expr: &Expr, replaced: &[(usize, usize)]) -> (Ex
     for (index, node) in expr.nodes.iter().enumerate().filter(|(index, _)| is_read[*index]) {
         moved[index] = nodes.len();
         nodes.push(match (leaf_at(index), node.clone()) {
-            (Some(leaf), _) | (None, Node::Leaf(leaf)) => Node::Leaf(renumbered(leaf)),
-            (None, Node::Row(leaf)) => Node::Row(renumbered(leaf)),
-            (None, node) => node.with_operands(|operand| moved[operand]),
+            (Some(leaf), _) => Node::Leaf(renumbered(leaf)),
+            (None, node) => node.with_leaf(&mut renumbered).with_operands(|operand| moved[operand]),
         });
     }
     (Expr { nodes }, leaves)

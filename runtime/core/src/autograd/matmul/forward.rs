@@ -14,6 +14,7 @@ use meshwright_backend::{Buffer, Gemm, GemmEpilogue, View};
 use meshwright_comm::Site;
 use meshwright_mesh::Extent;
 
+use super::super::activation_checkpointing::CheckpointedSegment;
 use super::super::function::SavedInput;
 use super::super::param_use::ParamUse;
 use super::super::tape::NodeId;
@@ -52,11 +53,21 @@ impl Matmul {
     pub(in super::super) fn into_value(self, extents: Vec<Extent>) -> Value {
         let rank = self.rank().clone();
         if self.exit.is_stay() && rank.backend().has_epilogues() {
-            let unrecorded_in = rank.segments().in_forward();
+            let unrecorded_in = self.unrecorded_in();
             return Value::defer_op(&rank, extents, self, unrecorded_in);
         }
         let Computed { data, node } = self.compute_alone(rank.records_operations(), None);
-        Value::alias(&rank, extents, data, node)
+        Value::ready(&rank, extents, data, node, self.unrecorded_in())
+    }
+
+    /// Returns the checkpointed segment in whose forward the matmul is computed, if it requires a gradient.
+    fn unrecorded_in(&self) -> Option<Rc<CheckpointedSegment>> {
+        self.rank().segments().in_forward().filter(|_| self.requires_grad())
+    }
+
+    /// Returns true if the weight is trained.
+    fn is_weight_trained(&self) -> bool {
+        !self.weight.param.is_frozen()
     }
 
     fn gemm(&self) -> Gemm {
@@ -72,7 +83,9 @@ impl Matmul {
     fn backward(&self, source: Option<NodeId>) -> MatmulBackward {
         let in_backward = if source.is_some() { InBackward::Reads } else { InBackward::Ignores };
         let weight = ParamUse::of_deferred(&self.weight, self.gradient_axes, in_backward);
-        let x = SavedInput::new(Some(self.x.save()), source);
+        // The gradient of the weight alone reads it.
+        let saved = self.is_weight_trained().then(|| self.x.save());
+        let x = SavedInput::new(saved, source);
         MatmulBackward { x, weight, dims: self.dims }
     }
 
@@ -92,7 +105,8 @@ impl Matmul {
         };
         let data = known.unwrap_or_else(|| compute().0);
         drop(values);
-        let node = recorded.then(|| {
+        let requires_grad = input.node.is_some() || self.is_weight_trained();
+        let node = (recorded && requires_grad).then(|| {
             let (backward, exit) = (self.backward(input.node), Rc::clone(&self.exit));
             rank.tape().record(backward.dependencies(None), move |gradients, dy| {
                 let dy = exit.backward(gradients.rank, dy);
@@ -108,6 +122,7 @@ impl Matmul {
     fn compute_with_epilogue(&self, epilogue: &BiasEpilogue<'_>, recorded: bool) -> Computed {
         let rank = self.rank();
         let input = self.x.compute_with_node();
+        let recorded = recorded && (input.node.is_some() || self.has_trained(epilogue));
         let path = self.weight.param.path();
         let is_saved = recorded || rank.segments().saves(path);
         let (values, bias) =
@@ -158,6 +173,11 @@ impl Matmul {
             })
         });
         Computed { data, node }
+    }
+
+    /// Returns true if the weight or the bias of an epilogue is trained.
+    fn has_trained(&self, epilogue: &BiasEpilogue<'_>) -> bool {
+        self.is_weight_trained() || !epilogue.bias.param.is_frozen()
     }
 
     /// Writes `x · weight + bias` to `out`, or with `gelu` its result to `out` and the pre-activation to
@@ -217,7 +237,7 @@ impl DeferredOp for Matmul {
     }
 
     fn requires_grad(&self) -> bool {
-        true
+        self.is_weight_trained() || self.x.requires_grad()
     }
 }
 
@@ -238,10 +258,12 @@ impl Value {
     pub(in super::super) fn with_bias(&self, epilogue: &BiasEpilogue<'_>) -> Option<Value> {
         let is_shared = self.is_shared();
         let computed = self.with_deferred(|matmul: &mut Matmul, created| {
+            let requires_grad = matmul.x.requires_grad() || matmul.has_trained(epilogue);
             (!is_shared && epilogue.bias.param.local_len() == matmul.dims.n)
-                .then(|| matmul.compute_with_epilogue(epilogue, created.recorded))
+                .then(|| (matmul.compute_with_epilogue(epilogue, created.recorded), requires_grad))
         });
-        let Computed { data, node } = computed??;
-        Some(Value::alias(self.rank(), self.extents().to_vec(), data, node))
+        let (Computed { data, node }, requires_grad) = computed??;
+        let segment = self.rank().segments().in_forward().filter(|_| requires_grad);
+        Some(Value::ready(self.rank(), self.extents().to_vec(), data, node, segment))
     }
 }

@@ -5,15 +5,18 @@ use std::sync::Arc;
 
 use crate::context::Rank;
 use crate::fsdp::ParamRef;
-use crate::layout::AxisSet;
-use meshwright_backend::{Buffer, Category, DropoutMask, Expr, Node, UnaryFunction, View, ViewMut};
+use crate::layout::{AxisId, AxisSet};
+use meshwright_backend::{
+    Buffer, Category, Comparison, DropoutMask, Expr, LeafPositions, Node, UnaryFunction, View,
+    ViewMut,
+};
 use meshwright_mesh::Extent;
 
 use super::super::activation_checkpointing::CheckpointedSegment;
 use super::super::matmul::{BiasEpilogue, FusableEpilogue, fusable_epilogues, replace_by_leaves};
 use super::super::tape::NodeId;
 use super::super::value::{Computed, DeferredOp, Value};
-use super::backward::record_expression;
+use super::backward::{differentiable_leaves, record_expression};
 use super::leaf::{ExprLeaf, LeafData};
 
 /// Limit of nodes: longer expressions are computed before they are extended, which bounds repeated work when several
@@ -33,6 +36,7 @@ pub(crate) enum Unary {
     Scale(f32),
     Offset(f32),
     Clamp(f32, f32),
+    Pow(f32),
     Apply(UnaryFunction),
     Dropout(DropoutMask),
     /// The quotient of the element and a number.
@@ -48,6 +52,10 @@ pub(crate) enum Binary {
     Sub,
     Mul,
     Div,
+    Max,
+    Min,
+    /// 1 if the elements compare so, else 0.
+    Compare(Comparison),
 }
 
 impl Pointwise {
@@ -66,6 +74,34 @@ impl Pointwise {
         }
     }
 
+    /// Creates the expression of one number for all elements.
+    pub(crate) fn number(number: f32) -> Pointwise {
+        Pointwise { expr: Expr { nodes: vec![Node::Constant(number)] }, leaves: Vec::new() }
+    }
+
+    /// Creates the expression of the global positions along a dim.
+    pub(crate) fn positions(positions: LeafPositions) -> Pointwise {
+        Pointwise { expr: Expr { nodes: vec![Node::Position(positions)] }, leaves: Vec::new() }
+    }
+
+    /// Combines each element with a number.
+    pub(crate) fn with_number(self, number: f32, op: Binary) -> Pointwise {
+        self.binary(Pointwise::number(number), op)
+    }
+
+    /// Returns the expression if it reads parameters only, for work that is divided over `axis`, along which it does not
+    /// vary: the gradients of its parameters are then partial over the axis.
+    fn params_in_region(&self, axis: AxisId) -> Option<Pointwise> {
+        let mut entered = self.clone();
+        for leaf in &mut entered.leaves {
+            match leaf {
+                ExprLeaf::Param(_, axes) => *axes = axes.union(AxisSet::of(axis)),
+                ExprLeaf::Value(_) => return None,
+            }
+        }
+        Some(entered)
+    }
+
     /// Returns the checkpointed segment in whose forward the expression is computed, unless it consists of constants.
     fn unrecorded_in(&self, rank: &Rank) -> Option<Rc<CheckpointedSegment>> {
         let segment = rank.segments().in_forward()?;
@@ -81,6 +117,7 @@ impl Pointwise {
             Unary::Scale(factor) => Node::Scale(x, factor),
             Unary::Offset(offset) => Node::Offset(x, offset),
             Unary::Clamp(min, max) => Node::Clamp(x, min, max),
+            Unary::Pow(exponent) => Node::Pow(x, exponent),
             Unary::Apply(function) => Node::Apply(function, x),
             Unary::Dropout(dropout) => Node::Dropout(x, dropout),
             Unary::DivideBy(_) => Node::Div(x, x + 1),
@@ -128,6 +165,15 @@ impl Pointwise {
         }
     }
 
+    /// Returns true if a gradient flows to a leaf that requires one, given for each leaf.
+    fn has_gradient(&self, mut requires_grad: impl Iterator<Item = bool>) -> bool {
+        if !self.expr.nodes.iter().any(|node| matches!(node, Node::Compare(..))) {
+            return requires_grad.any(|requires_grad| requires_grad);
+        }
+        let differentiable = differentiable_leaves(&self.expr, self.leaves.len());
+        requires_grad.zip(differentiable).any(|(requires_grad, flows)| requires_grad && flows)
+    }
+
     fn is_long(&self) -> bool {
         self.expr.nodes.len() > MAX_NODES
     }
@@ -171,7 +217,9 @@ impl Pointwise {
     }
 
     fn record_read(&self, rank: &Rank, leaves: &[LeafData<'_>]) -> Option<NodeId> {
-        let requires_grad = leaves.iter().any(LeafData::requires_grad);
+        let of_leaves = self.leaves.iter().zip(leaves);
+        let requires_grad =
+            self.has_gradient(of_leaves.map(|(leaf, data)| data.requires_grad(leaf)));
         requires_grad.then(|| record_expression(rank, &self.expr, &self.leaves, leaves))
     }
 }
@@ -221,10 +269,10 @@ impl DeferredOp for Pointwise {
     }
 
     fn requires_grad(&self) -> bool {
-        self.leaves.iter().any(|leaf| match leaf {
+        self.has_gradient(self.leaves.iter().map(|leaf| match leaf {
             ExprLeaf::Value(value) => value.requires_grad(),
-            ExprLeaf::Param(..) => true,
-        })
+            ExprLeaf::Param(..) => leaf.is_trained_param(),
+        }))
     }
 }
 
@@ -253,6 +301,20 @@ impl Value {
             return Pointwise::leaf(self.clone());
         }
         Pointwise::leaf(self.unchanged_computed())
+    }
+
+    /// Returns the value inside of a tensor-parallel region over `axis` if it is a deferred expression over parameters
+    /// only: their gradients are reduced with those of their unit, without a collective of the region.
+    pub(in crate::autograd) fn params_in_region(&self, axis: AxisId) -> Option<Value> {
+        self.check_recorded();
+        if self.node_at_boundary().is_some() {
+            return None;
+        }
+        let entered = self.with_deferred(|pointwise: &mut Pointwise, created| {
+            created.is_fusable(self.rank()).then(|| pointwise.params_in_region(axis)).flatten()
+        });
+        let entered = entered.flatten()?;
+        Some(Value::deferred(self.rank(), self.extents().to_vec(), entered))
     }
 
     /// Computes the deferred matmuls of a deferred expression, which may be recorded now.

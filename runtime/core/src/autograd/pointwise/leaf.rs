@@ -15,10 +15,27 @@ pub(super) enum ExprLeaf {
     Param(DeferredParam, AxisSet),
 }
 
+impl ExprLeaf {
+    /// Returns the number of elements on this rank.
+    pub(super) fn len(&self) -> usize {
+        match self {
+            ExprLeaf::Value(value) => value.len(),
+            ExprLeaf::Param(deferred, _) => deferred.param.local_len(),
+        }
+    }
+}
+
 /// Numbers of a leaf during the computation of an expression.
 pub(super) enum LeafData<'a> {
     Value(Computed),
     Param(DeferredValues<'a>),
+}
+
+impl ExprLeaf {
+    /// Returns true for a parameter that is trained.
+    pub(super) fn is_trained_param(&self) -> bool {
+        matches!(self, ExprLeaf::Param(param, _) if !param.param.is_frozen())
+    }
 }
 
 impl<'a> LeafData<'a> {
@@ -51,10 +68,11 @@ impl<'a> LeafData<'a> {
         }
     }
 
-    pub(super) fn requires_grad(&self) -> bool {
-        match self {
-            LeafData::Value(computed) => computed.node.is_some(),
-            LeafData::Param(_) => true,
+    /// Returns true if the leaf, which has these numbers, requires a gradient.
+    pub(super) fn requires_grad(&self, leaf: &ExprLeaf) -> bool {
+        match (self, leaf) {
+            (LeafData::Value(computed), _) => computed.node.is_some(),
+            (LeafData::Param(_), leaf) => leaf.is_trained_param(),
         }
     }
 }

@@ -10,17 +10,50 @@ impl Pointwise {
     /// repeated.
     pub(crate) fn binary(mut self, other: Pointwise, op: Binary) -> Pointwise {
         let a = self.expr.nodes.len() - 1;
-        let add_leaf = |leaf| position_or_push(&mut self.leaves, leaf, ExprLeaf::eq);
-        let leaves: Vec<usize> = other.leaves.into_iter().map(add_leaf).collect();
-        let b = merge(&mut self.expr, other.expr, &leaves);
+        let b = self.add_expression(other);
         self.expr.nodes.push(match op {
             Binary::Add => Node::Add(a, b),
             Binary::Sub => Node::Sub(a, b),
             Binary::Mul => Node::Mul(a, b),
             Binary::Div => Node::Div(a, b),
+            Binary::Max => Node::Max(a, b),
+            Binary::Min => Node::Min(a, b),
+            Binary::Compare(comparison) => Node::Compare(comparison, a, b),
         });
         self
     }
+
+    /// Returns the elements of `chosen` if those of the expression are not 0, and the elements of `other` elsewhere.
+    pub(crate) fn select(mut self, chosen: Pointwise, other: Pointwise) -> Pointwise {
+        let mask = self.expr.nodes.len() - 1;
+        let a = self.add_expression(chosen);
+        let b = self.add_expression(other);
+        self.expr.nodes.push(Node::Select(mask, a, b));
+        self
+    }
+
+    /// Adds the leaves and nodes of `other`, and returns the node of its result.
+    fn add_expression(&mut self, other: Pointwise) -> usize {
+        let mut leaves = Vec::with_capacity(other.leaves.len());
+        for (index, leaf) in other.leaves.into_iter().enumerate() {
+            let form = form_of_leaf(&other.expr, index);
+            let known =
+                self.leaves.iter().enumerate().position(|(known, own)| {
+                    *own == leaf && form_of_leaf(&self.expr, known) == form
+                });
+            leaves.push(known.unwrap_or_else(|| {
+                self.leaves.push(leaf);
+                self.leaves.len() - 1
+            }));
+        }
+        merge(&mut self.expr, other.expr, &leaves)
+    }
+}
+
+/// Returns the node that reads a leaf, as if it were leaf 0: all nodes that read a leaf have one form.
+fn form_of_leaf(expr: &Expr, leaf: usize) -> Option<Node> {
+    let node = expr.nodes.iter().find(|node| node.leaf() == Some(leaf));
+    node.map(|node| node.clone().with_leaf(|_| 0))
 }
 
 impl PartialEq for ExprLeaf {
@@ -39,11 +72,7 @@ impl PartialEq for ExprLeaf {
 fn merge(expr: &mut Expr, other: Expr, leaves: &[usize]) -> usize {
     let mut moved: Vec<usize> = Vec::with_capacity(other.nodes.len());
     for node in other.nodes {
-        let node = match node {
-            Node::Leaf(leaf) => Node::Leaf(leaves[leaf]),
-            Node::Row(leaf) => Node::Row(leaves[leaf]),
-            node => node.with_operands(|operand| moved[operand]),
-        };
+        let node = node.with_leaf(|leaf| leaves[leaf]).with_operands(|operand| moved[operand]);
         moved.push(position_or_push(&mut expr.nodes, node, Node::is_same));
     }
     moved[moved.len() - 1]

@@ -6,5 +6,6 @@ mod boundary;
 mod expression;
 mod leaf;
 mod merge;
+mod repeat;
 
 pub(crate) use expression::{Binary, Pointwise, Unary};

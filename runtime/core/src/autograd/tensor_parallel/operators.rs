@@ -37,6 +37,9 @@ pub(crate) fn enter_regions(x: &Value, axes: AxisSet, site: &Site) -> Value {
 
 /// Identity forward, all-reduce backward. Later pipeline stages to which `x` is passed on share the result.
 fn copy_to_region(x: &Value, axis: AxisId, site: &Site) -> Value {
+    if let Some(params) = x.params_in_region(axis) {
+        return params;
+    }
     let ready = x.compute();
     let node = ready.node.map(|source| {
         let site = site.clone();

@@ -290,6 +290,13 @@ impl Value {
         self.unchanged()
     }
 
+    /// Returns the same numbers, computed, with other extents.
+    pub(crate) fn with_extents(&self, extents: Vec<Extent>) -> Value {
+        debug_assert_eq!(local_len(&extents), self.len());
+        let state = ValueState::Computed(self.compute());
+        Self::new(self.rank(), extents, state, self.0.regather.clone(), self.segment_of_result())
+    }
+
     /// Returns the numbers as an unshared buffer, copied only if they have other owners.
     pub(crate) fn into_unique(self) -> (Buffer, Option<NodeId>) {
         let rank = self.0.rank.clone();

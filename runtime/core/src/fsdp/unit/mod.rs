@@ -46,6 +46,8 @@ pub struct Unit {
     scope: Rc<str>,
     /// The axes of [`AxisSet::TOKENS`] that split its parameters.
     split: AxisSet,
+    /// True if its parameters are not trained.
+    is_frozen: bool,
     len: Cell<usize>,
     params: RefCell<Vec<Weak<ParamEntry>>>,
     values: UnitValues,
@@ -66,19 +68,23 @@ pub struct Unit {
 }
 
 impl Unit {
-    /// Creates the unit of those parameters in `scope`, the path of a field, that `split` splits.
-    pub(crate) fn new(rank: &Rank, scope: &Rc<str>, split: AxisSet) -> Rc<Unit> {
-        let name = if split.is_empty() {
-            scope.to_string()
-        } else {
-            format!("{scope} (split over {split})")
-        };
+    /// Creates the unit of those parameters in `scope`, the path of a field, that `split` splits, and that are frozen
+    /// or trained.
+    pub(crate) fn new(rank: &Rank, scope: &Rc<str>, split: AxisSet, is_frozen: bool) -> Rc<Unit> {
+        let mut name = scope.to_string();
+        if !split.is_empty() {
+            name += &format!(" (split over {split})");
+        }
+        if is_frozen {
+            name += " (frozen)";
+        }
         Rc::new_cyclic(|this| Unit {
             this: Weak::clone(this),
             rank: rank.clone(),
             name,
             scope: Rc::clone(scope),
             split,
+            is_frozen,
             len: Cell::new(0),
             params: RefCell::default(),
             values: UnitValues::default(),
@@ -103,11 +109,16 @@ impl Unit {
         &self.this
     }
 
-    /// Returns the path of the field whose parameters these are, and the axes that split them:
-    /// `blocks.3 (split over ep)`. An optimizer takes some units of a model only if they were selected by it.
+    /// Returns the path of the field whose parameters these are, the axes that split them, and whether they are frozen:
+    /// `blocks.3 (split over ep)`, `blocks.3 (frozen)`. An optimizer takes some units of a model only if they were selected by it.
     pub fn name(&self) -> &str {
         self.is_selected.set(true);
         &self.name
+    }
+
+    /// Returns true if its parameters are not trained: the unit has no gradient and no optimizer state.
+    pub fn is_frozen(&self) -> bool {
+        self.is_frozen
     }
 
     /// Returns true if both units hold parameters of the same field, or are the same.
@@ -182,17 +193,20 @@ impl Unit {
     /// Allocates the buffers and initializes every parameter.
     pub(crate) fn allocate(&self) {
         self.allocate_values();
-        self.allocate_gradient();
+        if !self.is_frozen {
+            self.allocate_gradient();
+        }
         for param in self.entries() {
             self.write(param.start, param.initial_values(&self.rank).view());
         }
     }
 
-    /// Returns true if `units` has this unit on every mesh: it was selected by its name, or all units of its model are
-    /// there.
+    /// Returns true if `units` has this unit on every mesh: it was selected by its name, or all trained units of its
+    /// model are there.
     pub(crate) fn is_selected_in(&self, units: &[Rc<Unit>]) -> bool {
         let is_given = |unit: &Rc<Unit>| units.iter().any(|given| Rc::ptr_eq(given, unit));
-        self.is_selected.get() || self.units_of_model().iter().all(is_given)
+        let model = self.units_of_model();
+        self.is_selected.get() || model.iter().filter(|unit| !unit.is_frozen).all(is_given)
     }
 
     /// Returns the owners, or `None` if the model is built without pipeline stages: then every rank owns the unit.

@@ -18,6 +18,8 @@ use super::Unit;
 /// | 0 | `whole` | `whole`, and `master` |
 /// | 1, 2 | `whole`, whose shard is updated | `whole`, and the shard of `master` |
 /// | 3 | `own` | `own`, and the shard of `master` |
+///
+/// Frozen units have no `master`.
 #[derive(Default)]
 pub(super) struct UnitValues {
     /// All of the unit in the compute dtype.
@@ -38,16 +40,23 @@ pub(super) enum WholeValues {
     Here(Arc<Buffer>),
 }
 
-/// Borrowed slice of a flat buffer of a unit: values or gradients of parameters, on this rank.
+/// Slice of a flat buffer of a unit, or of a copy: values or gradients of parameters, on this rank.
 pub struct UnitSlice<'a> {
-    whole: Ref<'a, Buffer>,
+    whole: SliceBuffer<'a>,
     range: Range<usize>,
+}
+
+/// The buffer of a slice.
+enum SliceBuffer<'a> {
+    Borrowed(Ref<'a, Buffer>),
+    /// Values in another dtype than the unit holds them in.
+    Copied(Buffer),
 }
 
 impl<'a> UnitSlice<'a> {
     /// Borrows the elements `range` of a buffer.
     pub(super) fn new(whole: Ref<'a, Buffer>, range: Range<usize>) -> UnitSlice<'a> {
-        UnitSlice { whole, range }
+        UnitSlice { whole: SliceBuffer::Borrowed(whole), range }
     }
 
     /// Returns the elements `range` of the slice.
@@ -58,7 +67,11 @@ impl<'a> UnitSlice<'a> {
 
     /// Returns the elements.
     pub fn view(&self) -> View<'_> {
-        self.whole.view().slice(self.range.clone())
+        let whole = match &self.whole {
+            SliceBuffer::Borrowed(whole) => whole.view(),
+            SliceBuffer::Copied(copy) => copy.view(),
+        };
+        whole.slice(self.range.clone())
     }
 }
 
@@ -74,7 +87,7 @@ impl Unit {
             *self.values.whole.borrow_mut() =
                 WholeValues::Here(Arc::new(zeros(dtype, self.len(), Category::Parameters)));
         }
-        if dtype != DType::F32 {
+        if dtype != DType::F32 && !self.is_frozen() {
             *self.values.master.borrow_mut() =
                 Some(zeros(DType::F32, shard.len(), Category::Optimizer));
         }
@@ -89,7 +102,7 @@ impl Unit {
                 unreachable!("the values were unsharded and waited for")
             }
         });
-        UnitSlice { whole, range }
+        UnitSlice::new(whole, range)
     }
 
     /// Shares the unsharded values beyond the next reshard. The unit is unsharded, or its all-gather is in progress.
@@ -182,8 +195,20 @@ impl Unit {
         });
     }
 
-    /// Returns this rank's shard in f32.
+    /// Returns this rank's shard in f32: of a frozen unit in another compute dtype, a copy.
     pub(crate) fn master(&self) -> UnitSlice<'_> {
+        let stored = self.stored_shard();
+        if stored.view().dtype() == DType::F32 {
+            return stored;
+        }
+        let len = stored.view().len();
+        let mut copy = self.rank.alloc_scratch(DType::F32, len);
+        self.rank.backend().cast(stored.view(), copy.view_mut());
+        UnitSlice { whole: SliceBuffer::Copied(copy), range: 0..len }
+    }
+
+    /// Returns this rank's shard as it is stored: in f32, but for a frozen unit, which has the compute dtype.
+    pub(crate) fn stored_shard(&self) -> UnitSlice<'_> {
         self.wait_for_values();
         let master = self.values.master.borrow();
         if let Ok(master) = Ref::filter_map(master, Option::as_ref) {
@@ -203,7 +228,7 @@ impl Unit {
     }
 
     /// Changes a range of the shard by `visit`, which gets the f32 values and, if the compute dtype is another, the
-    /// values in the compute dtype.
+    /// values in the compute dtype. Of a frozen unit it gets the values in the compute dtype alone.
     pub(crate) fn change_values(
         &self,
         range: Range<usize>,

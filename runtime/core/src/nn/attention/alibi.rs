@@ -11,6 +11,7 @@ use meshwright_backend::{Buffer, Category};
 use super::super::{Build, Builder};
 use super::extras::{AttentionExtra, BiasOfScores, Extras, SameSequence};
 use super::score_bias::{Distances, ScoreBias};
+use crate::nn::debug::debug_layers;
 
 /// The bias `-m * |i - j|` on the score of query `i` and key `j` in each of `H` heads (Press et al. 2022), an optional
 /// operand of attention: `core.forward(&(q, k, v, &self.alibi))`.
@@ -108,6 +109,10 @@ where
         let values = self.values(extras.rank, extras.queries[2], distances);
         extras.bias = Some(ScoreBias::Constant(values, distances));
     }
+}
+
+debug_layers! {
+    Alibi<H>: ;
 }
 
 #[cfg(test)]

@@ -95,6 +95,16 @@ where
     }
 }
 
+impl<H, K, D, M, V, Style> std::fmt::Debug for Attention<H, K, D, M, V, Style> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Attention")
+            .field("is_causal", &self.core.is_causal)
+            .field("options", &self.core.options)
+            .field("context", &self.core.context)
+            .finish()
+    }
+}
+
 impl<H, K, D, M, V, Style> Attention<H, K, D, M, V, Style> {
     /// Returns the same attention, whose queries attend to the keys of all documents of their rows.
     pub fn ignoring_documents(&self) -> Attention<H, K, D, M, V, Style> {

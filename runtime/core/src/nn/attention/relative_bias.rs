@@ -11,6 +11,7 @@ use super::super::{Build, Builder, Col, Plain, Shard};
 use super::extras::{AttentionExtra, BiasOfScores, Extras, SameHeads, SameSequence};
 use super::options::AttentionOptions;
 use super::score_bias::{BucketOfDistance, Distances, ScoreBias};
+use crate::nn::debug::debug_layers;
 
 /// A learned bias on the scores of each head by the bucket of the distance between key and query (Raffel et al. 2020,
 /// "T5"), an optional operand of attention. The size of `N` is the number of buckets.
@@ -178,6 +179,10 @@ where
         let varies = <(B, S, Heads, D)>::VARIES;
         self.add_weight(extras, gradient_axes(varies, varies, <(N, Split<H, A>)>::VARIES));
     }
+}
+
+debug_layers! {
+    RelativeBias<N, H, Style>: weight;
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use crate::tensor::{InBackward, Init, OperationParam, Param, ParamRef, gradient_
 
 use super::super::{Build, Builder, Col, Plain, Shard};
 use super::extras::{AttentionExtra, Extras, SameHeads, SinksOfHeads};
+use crate::nn::debug::debug_layers;
 
 /// A learned score for each of `H` heads, of a key without a value: weights of the keys sum to less than one, so a head
 /// can attend to nothing (Xiao et al. 2024; as in gpt-oss, Agarwal et al. 2025). An optional operand of attention.
@@ -90,4 +91,8 @@ where
         let varies = <(B, S, Heads, D)>::VARIES;
         self.add_weight(extras, gradient_axes(varies, varies, <(Split<H, A>,)>::VARIES));
     }
+}
+
+debug_layers! {
+    AttentionSinks<H, Style>: weight;
 }

@@ -85,7 +85,8 @@ impl<M> Built<M> {
     ///
     /// A [table](ParamRef::is_table) counts where a matmul reads it, as that of the language-model head does. So tables
     /// that are only looked up are left out of `N`: that of positions, and the token embedding of a model whose head
-    /// has a weight of its own. Of the weights of experts count those that a token chooses.
+    /// has a weight of its own. Of the weights of experts count those that a token chooses. Of frozen parameters no
+    /// gradient is computed, so they count `4 N`.
     #[doc(hidden)]
     pub fn flops_per_token(&self, seq: usize, counted: impl Fn(&str) -> bool) -> f64 {
         let has_matmul = |table: &ParamRef| {
@@ -100,11 +101,14 @@ impl<M> Built<M> {
             let chosen = experts.and_then(|experts| self.chosen.get(&(experts.key)()));
             param.global_len() as f64 * chosen.unwrap_or(&1.0)
         };
-        let elements: f64 = self.params.iter().filter(is_counted).map(used_elements).sum();
+        let counted_params = || self.params.iter().filter(is_counted);
+        let elements: f64 = counted_params().map(used_elements).sum();
+        let frozen: f64 =
+            counted_params().filter(|param| param.is_frozen()).map(used_elements).sum();
         let attentions = self.attention_paths.iter().zip(&self.attentions);
         let attentions = attentions.filter(|(path, _)| counted(path));
         let attention: usize = attentions.map(|(_, sizes)| sizes.products_per_query(seq)).sum();
-        6.0 * elements + 6.0 * attention as f64
+        6.0 * elements - 2.0 * frozen + 6.0 * attention as f64
     }
 
     /// Number of elements of all global parameters.

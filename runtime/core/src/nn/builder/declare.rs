@@ -9,8 +9,10 @@ use std::rc::Rc;
 use crate::tensor::{ParamRef, Rank, Unit};
 
 use super::super::{ContextStyle, HeadOptions, RecomputeOverride, Sizes};
+use super::adapters::AdapterFields;
 use super::built::{ChosenExperts, allocate_units};
 use super::field_settings::{UsedSettings, is_index};
+use super::param_settings::FieldInit;
 use super::{AttentionSizes, BuildError, Builder, Built};
 
 /// A type that can be a field of a model: it builds itself from the model's sizes.
@@ -148,12 +150,18 @@ fn declare_with(
         declares_recompute: Cell::new(false),
         is_recomputed: Cell::new(false),
         used_settings: RefCell::default(),
+        adapter_fields: RefCell::default(),
+        inits: RefCell::default(),
+        shared: RefCell::default(),
         problems: RefCell::default(),
     };
     build(&mut Builder::new(&state));
     state.check_context_styles();
+    state.check_inits();
     let unused = state.unused_override().into_iter().chain(state.unused_attention_options());
     let unused = unused.chain(state.unused_context_style()).chain(state.unused_field_settings());
+    let unused = unused.chain(state.adapter_problems());
+    let unused = unused.chain(state.unused_inits()).chain(state.unused_kinds());
     let unused = unused.chain(state.head_options_problems());
     let of_sizes: Vec<String> = unused.chain(state.numbers_out_of_range()).collect();
     let recomputes = state.declares_recompute.get();
@@ -223,6 +231,12 @@ pub(super) struct BuildState<'a> {
     pub(super) is_recomputed: Cell<bool>,
     /// The settings of optional and repeated fields that have been used.
     pub(super) used_settings: RefCell<UsedSettings>,
+    /// The linear layers, and the adapters among them.
+    pub(super) adapter_fields: RefCell<AdapterFields>,
+    /// Initial values of the attributes of fields.
+    pub(super) inits: RefCell<Vec<Rc<FieldInit>>>,
+    /// The first field of those that the layers of a stack share, by the path of the stack and that in a layer.
+    pub(super) shared: RefCell<BTreeMap<(String, String), String>>,
     /// A sorted set, as all layers of a stack have the same problems.
     pub(super) problems: RefCell<BTreeSet<String>>,
 }

@@ -1,12 +1,17 @@
-//! The settings of optional and repeated fields, by names and ends of paths.
+//! The settings of fields, by names and ends of paths.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The settings of optional and repeated fields that the model has used.
+/// The settings of fields that the model has used.
 #[derive(Default)]
 pub struct UsedSettings {
     pub optional: BTreeSet<String>,
     pub counts: BTreeSet<String>,
+    pub norms: BTreeSet<String>,
+    pub dropouts: BTreeSet<String>,
+    pub ropes: BTreeSet<String>,
+    pub inits: BTreeSet<String>,
+    pub kinds: BTreeSet<String>,
     /// Paths, without indices, of fields that are absent or have no elements: the fields inside them are unknown.
     pub unbuilt: BTreeSet<String>,
 }
@@ -25,16 +30,22 @@ pub fn is_index(part: &str) -> bool {
     part.parse::<usize>().is_ok()
 }
 
+/// Returns a path without the indices of layers and elements.
+pub fn without_indices(path: &str) -> String {
+    let parts = path.split('.').filter(|part| !is_index(part));
+    parts.collect::<Vec<_>>().join(".")
+}
+
 /// Returns true if the last parts of a path are the parts of `end`.
-fn ends_with(path: &str, end: &str) -> bool {
+pub fn ends_with(path: &str, end: &str) -> bool {
     path.strip_suffix(end).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
 }
 
 /// Returns the setting of the field at `path`: that of the longest name which ends the path.
-pub fn setting_of<'a, T: Copy>(
+pub fn setting_of<'a, T>(
     settings: &'a BTreeMap<String, T>,
     path: &str,
-) -> Option<(&'a str, T)> {
+) -> Option<(&'a str, &'a T)> {
     let found = settings.iter().filter(|(name, _)| ends_with(path, name));
-    found.max_by_key(|(name, _)| name.len()).map(|(name, value)| (name.as_str(), *value))
+    found.max_by_key(|(name, _)| name.len()).map(|(name, value)| (name.as_str(), value))
 }

@@ -1,10 +1,11 @@
 //! Optional and repeated fields: which of them the model has, and how many elements.
 
 use std::any::TypeId;
+use std::collections::BTreeSet;
 
 use super::Builder;
 use super::declare::BuildState;
-use super::field_settings::{is_index, setting_of};
+use super::field_settings::{is_index, setting_of, without_indices};
 
 impl<'a> Builder<'a> {
     /// Returns true if the model has this optional field. A missing setting is recorded as a problem.
@@ -13,7 +14,7 @@ impl<'a> Builder<'a> {
         let setting = setting_of(self.sizes().optional(), &path);
         let mut used = self.state.used_settings.borrow_mut();
         let is_present = match setting {
-            Some((name, is_present)) => {
+            Some((name, &is_present)) => {
                 used.optional.insert(name.to_owned());
                 is_present
             }
@@ -37,7 +38,7 @@ impl<'a> Builder<'a> {
         match setting_of(self.sizes().optional(), &path) {
             Some((setting, is_present)) if setting.contains('.') => {
                 self.state.used_settings.borrow_mut().optional.insert(setting.to_owned());
-                is_present
+                *is_present
             }
             _ => false,
         }
@@ -51,7 +52,7 @@ impl<'a> Builder<'a> {
         let setting = setting_of(self.sizes().counts(), &path);
         let mut used = self.state.used_settings.borrow_mut();
         let count = match setting {
-            Some((name, count)) => {
+            Some((name, &count)) => {
                 used.counts.insert(name.to_owned());
                 if count <= MOST {
                     count
@@ -93,6 +94,11 @@ impl<'a> Builder<'a> {
         self.contained::<L>(self.path.clone())
     }
 
+    /// Returns the builder of element `index` of this tuple.
+    pub(in crate::nn) fn tuple_element(&self, index: usize) -> Builder<'a> {
+        self.at_path(self.join(&index.to_string()))
+    }
+
     fn contained<L: 'static>(&self, path: String) -> Builder<'a> {
         let mut child = self.at_path(path);
         child.elements.push(TypeId::of::<L>());
@@ -116,33 +122,36 @@ impl<'a> Builder<'a> {
         self.field_path().rsplit('.').next().unwrap_or_default()
     }
 
-    fn path_without_indices(&self) -> String {
-        let parts = self.path.split('.').filter(|part| !is_index(part));
-        parts.collect::<Vec<_>>().join(".")
+    pub(super) fn path_without_indices(&self) -> String {
+        without_indices(&self.path)
     }
 }
 
 impl BuildState<'_> {
     /// Returns the problems of settings of fields that the model does not have.
     pub(super) fn unused_field_settings(&self) -> Vec<String> {
-        let used = self.used_settings.borrow();
-        let problem = |call: &str, container: &str, name: &str| {
-            format!(
-                "`Sizes::{call}(\"{name}\", ..)` applies to nothing: the model has no `{container}` in a field of this \
-                 name; one inside a field that the model does not have is named with it, as `absent.{name}`"
-            )
-        };
-        let unused_optional = self
-            .sizes
-            .optional()
-            .keys()
-            .filter(|name| !used.optional.contains(*name) && !used.is_inside_unbuilt(name));
-        let unused_counts = self
-            .sizes
-            .counts()
-            .keys()
-            .filter(|name| !used.counts.contains(*name) && !used.is_inside_unbuilt(name));
-        let optional = unused_optional.map(|name| problem("with_optional", "Option", name));
-        optional.chain(unused_counts.map(|name| problem("with_count", "Vec", name))).collect()
+        let used_settings = self.used_settings.borrow();
+        let used = &*used_settings;
+        let (sizes, mut problems) = (self.sizes, Vec::new());
+        let mut check =
+            |call, layer, names: &mut dyn Iterator<Item = &String>, used: &BTreeSet<String>| {
+                let unused = names
+                    .filter(|name| !used.contains(*name) && !used_settings.is_inside_unbuilt(name));
+                problems.extend(unused.map(|name| applies_to_nothing(call, layer, name)));
+            };
+        check("with_optional", "`Option`", &mut sizes.optional().keys(), &used.optional);
+        check("with_count", "`Vec`", &mut sizes.counts().keys(), &used.counts);
+        check("with_dropout", "`Dropout`", &mut sizes.dropouts().keys(), &used.dropouts);
+        check("with_norm", "norm", &mut sizes.norms().keys(), &used.norms);
+        check("with_rope", "`Rope`", &mut sizes.ropes_of_fields().keys(), &used.ropes);
+        problems
     }
+}
+
+/// Returns the problem of a setting of fields that the model does not have.
+fn applies_to_nothing(call: &str, layer: &str, name: &str) -> String {
+    format!(
+        "`Sizes::{call}(\"{name}\", ..)` applies to nothing: the model has no {layer} in a field of this name; one inside \
+         a field that the model does not have is named with it, as `absent.{name}`"
+    )
 }

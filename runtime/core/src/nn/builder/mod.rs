@@ -1,21 +1,28 @@
 //! Building a model on a rank: sizes are checked for the whole model before any memory is allocated.
 
+mod adapters;
 mod built;
 mod context_styles;
 mod declare;
 mod field_settings;
 mod fields;
+mod layer_settings;
+mod param_settings;
+mod stack_layer;
+mod ties;
 mod unit_family;
 
 use std::any::TypeId;
 use std::rc::Rc;
 
 use crate::layout::{AxisId, AxisSet, Dim, DimInfo, Dims};
-use crate::tensor::{Extent, Init, Param, ParamDims, ParamRef, Rank, Role, shape_name};
+use crate::tensor::{Extent, Init, Param, ParamDims, ParamRef, Rank, Role};
 use meshwright_comm::Site;
 
 use super::{AttentionOptions, HeadOptions, RecomputePolicy, Sizes};
 use declare::BuildState;
+use param_settings::ParamSettings;
+use stack_layer::StackLayer;
 use unit_family::UnitFamily;
 
 pub use built::{AttentionSizes, BuildError, Built};
@@ -33,8 +40,11 @@ pub struct Builder<'a> {
     recompute: Option<RecomputePolicy>,
     /// Types of the elements of stacks, repeated and optional fields around this field.
     elements: Vec<TypeId>,
-    /// Index of the layer in the innermost stack around this field.
-    layer: Option<usize>,
+    /// The layer of the innermost stack around this field.
+    layer: Option<StackLayer>,
+    params: ParamSettings,
+    /// The dim whose size this layer sets, and the size.
+    own_size: Option<(TypeId, usize)>,
 }
 
 /// The sizes that the shards of a split dim may have.
@@ -51,7 +61,10 @@ impl<'a> Builder<'a> {
     fn new(state: &'a BuildState<'a>) -> Builder<'a> {
         let (path, elements) = (String::new(), Vec::new());
         let units = UnitFamily::new(state, "model");
-        Builder { state, path, units, tie: None, recompute: None, elements, layer: None }
+        let (tie, recompute, layer, own_size) = (None, None, None, None);
+        // Beside adapters, nothing is trained but the fields that they name.
+        let params = ParamSettings::new(state.sizes.lora.is_some());
+        Builder { state, path, units, tie, recompute, elements, layer, own_size, params }
     }
 
     /// Returns the builder of field `name`. Each field of the root model is its own FSDP [`unit`](Self::unit).
@@ -61,15 +74,6 @@ impl<'a> Builder<'a> {
         if self.path.is_empty() {
             child.unit();
         }
-        child
-    }
-
-    /// Returns the builder of element `index` of a stack of `M`, which is its own FSDP unit.
-    pub(crate) fn element<M: 'static>(&mut self, index: usize) -> Builder<'a> {
-        let mut child = self.child(&index.to_string());
-        child.elements.push(TypeId::of::<M>());
-        child.layer = Some(index);
-        child.unit();
         child
     }
 
@@ -90,22 +94,6 @@ impl<'a> Builder<'a> {
         self
     }
 
-    /// Ties this field to the field at `target`, a path relative to the model that contains both: the two share their
-    /// parameters. With `when`, they are tied only if that flag of the sizes is set.
-    ///
-    /// A parameter belongs to the unit that declares it first. A tied field declares no parameters, and its nested
-    /// fields are tied to the nested fields of the target, so two units never need parameters of each other.
-    pub fn tie(&mut self, target: &str, when: Option<&str>) -> &mut Self {
-        if when.is_none_or(|flag| self.state.sizes.flag(flag)) {
-            let target = match self.path.rsplit_once('.') {
-                Some((parent, _)) => format!("{parent}.{target}"),
-                None => target.to_owned(),
-            };
-            self.tie = Some((self.path.clone(), target));
-        }
-        self
-    }
-
     /// The rank on which the model is built.
     pub fn rank(&self) -> &Rank {
         self.state.rank
@@ -119,6 +107,11 @@ impl<'a> Builder<'a> {
     /// The call site for collectives issued by this field.
     pub fn site(&self) -> Site {
         Site::new(self.path.as_str())
+    }
+
+    /// Sets the size of a dim that belongs to this layer, as the taps of a convolution do.
+    pub(in crate::nn) fn set_size<D: Dim>(&mut self, size: usize) {
+        self.own_size = Some(((D::INFO.key)(), size));
     }
 
     /// Returns the global size of dim `D`. A missing size is recorded as a problem, and 1 is returned.
@@ -174,19 +167,14 @@ impl<'a> Builder<'a> {
         dims: ParamDims,
     ) -> ParamRef {
         self.check_param_dims(dims.infos, dims.stacked);
-        if let Some((target, param)) = self.tied_param(&path) {
-            if let Some(param) = param {
-                self.check_tie(&param, dims.infos);
-                self.state.tied.borrow_mut().push((path, param.clone()));
-                return param;
-            }
-            self.problem(format_args!(
-                "is tied to `{target}`, which is not a parameter declared before it"
-            ));
+        if let Some(param) = self.shared_param(&path, dims.infos) {
+            return param;
         }
         self.state.rank.note_use_of(dims.varies);
         let extents = dims.infos.iter().map(|dim| self.extent(dim, shards)).collect();
-        let unit = self.units.unit_for(self.state, dims.varies);
+        let unit = self.units.unit_for(self.state, dims.varies, self.params.is_frozen);
+        let rows = dims.infos.first().map(|dim| self.size_of(dim));
+        let init = self.init_of(&path, init, rows);
         let param = ParamRef::new(&path, dims, extents, init, role, &unit);
         self.state.params.borrow_mut().push(param.clone());
         param
@@ -206,21 +194,6 @@ impl<'a> Builder<'a> {
                  with the same parameters; declare the dims of parameters without `@`, and split them over tp if at \
                  all, or the experts of stacked weights over ep, cp and tp",
                 dim.axes()
-            ));
-        }
-    }
-
-    /// Checks that a tied parameter has the dims of its target.
-    fn check_tie(&self, target: &ParamRef, dims: &[DimInfo]) {
-        let is_same = target.dims().len() == dims.len()
-            && target.dims().iter().zip(dims).all(|(own, other)| own.is_same_dim(other));
-        if !is_same {
-            self.problem(format_args!(
-                "is shaped {}, and cannot be tied to `{}`, which is shaped {}: tied parameters have the same dims, \
-                 split alike",
-                shape_name(dims),
-                target.path(),
-                shape_name(target.dims())
             ));
         }
     }
@@ -255,12 +228,6 @@ impl<'a> Builder<'a> {
         let field = self.field_name();
         self.state.head_fields.borrow_mut().insert(field.to_owned());
         self.state.sizes.head_of(field)
-    }
-
-    /// Returns the index of the layer in the innermost stack around this field, from 0, if there is one;
-    /// [`LayerIndex`](super::LayerIndex) is a field with it.
-    pub fn layer_index(&self) -> Option<usize> {
-        self.layer
     }
 
     /// Records an attention, for the FLOP count and for `recompute = attn`.
@@ -299,11 +266,6 @@ impl<'a> Builder<'a> {
         self.state.is_recomputed.set(true);
     }
 
-    /// Returns true if this field is inside a stack.
-    pub(in crate::nn) fn is_in_stack(&self) -> bool {
-        self.layer.is_some()
-    }
-
     /// Returns true, and records the problem, if this field, `container` of `M`, is inside an `M` of another container.
     pub(in crate::nn) fn contains_itself<M: 'static>(&self, container: &str) -> bool {
         let contains_itself = self.elements.contains(&TypeId::of::<M>());
@@ -328,6 +290,8 @@ impl<'a> Builder<'a> {
 
     /// Returns the builder of what is at `path`, which is inside this field.
     fn at_path(&self, path: String) -> Builder<'a> {
+        let mut params = self.params.clone();
+        params.is_frozen &= !self.is_trained_beside_adapters(&path);
         Builder {
             state: self.state,
             path,
@@ -335,7 +299,9 @@ impl<'a> Builder<'a> {
             tie: self.tie.clone(),
             recompute: None,
             elements: self.elements.clone(),
-            layer: self.layer,
+            layer: self.layer.clone(),
+            own_size: None,
+            params,
         }
     }
 
@@ -344,21 +310,9 @@ impl<'a> Builder<'a> {
         if self.path.is_empty() { name.to_owned() } else { format!("{}.{name}", self.path) }
     }
 
-    /// Returns the path of the parameter that the one at `path` is tied to, and the parameter, if it has been declared.
-    fn tied_param(&self, path: &str) -> Option<(String, Option<ParamRef>)> {
-        let (from, to) = self.tie.as_ref()?;
-        let inner = path.strip_prefix(from.as_str())?;
-        let target = format!("{to}{inner}");
-        let param = self.state.declared_param(&target).or_else(|| match inner {
-            // A field that is a parameter itself, tied to a layer with a single one, or a layer tied to such a field.
-            "" => self.state.only_param_of(to),
-            _ => self.state.declared_param(to),
-        });
-        Some((target, param))
-    }
-
-    fn size_of(&self, dim: &DimInfo) -> usize {
-        match self.state.sizes.dim_size(dim) {
+    pub(in crate::nn) fn size_of(&self, dim: &DimInfo) -> usize {
+        let own = self.own_size.filter(|(key, _)| *key == (dim.key)()).map(|(_, size)| size);
+        match own.or_else(|| self.state.sizes.dim_size(dim)) {
             Some(0) => {
                 self.problem(format_args!("{} = 0, but a dim has at least one element", dim.name));
                 1

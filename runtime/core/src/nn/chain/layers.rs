@@ -48,10 +48,11 @@ where
     }
 }
 
-/// Makes layers of this crate pipeline stages: `stage_layers! { RmsNorm<H>; }`.
+/// Makes layers of this crate pipeline stages: `stage_layers! { RmsNorm<H>; }`, or with constants `stage_layers! { [F,
+/// const TAPS: usize] CausalConv<F, TAPS>; }`.
 macro_rules! stage_layers {
-    ($($layer:ident $(<$($param:ident),+>)?;)+) => {$(
-        impl<X, $($($param),+)?> $crate::nn::PipelineStage<X> for $layer $(<$($param),+>)?
+    ($([$($generics:tt)*] $layer:ty;)+) => {$(
+        impl<X, $($generics)*> $crate::nn::PipelineStage<X> for $layer
         where
             Self: $crate::nn::Layer<X>,
         {
@@ -63,6 +64,9 @@ macro_rules! stage_layers {
             }
         }
     )+};
+    ($($layer:ident $(<$($param:ident),+>)?;)+) => {
+        $crate::nn::chain::stage_layers! { $([$($($param),+)?] $layer $(<$($param),+>)?;)+ }
+    };
 }
 
 pub(in crate::nn) use stage_layers;

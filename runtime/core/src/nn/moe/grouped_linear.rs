@@ -4,14 +4,16 @@
 use std::marker::PhantomData;
 
 use crate::layout::{
-    AxisSet, Dim, Dims, Here, OnEveryRank, Routed, Seal, Split, SplitAxes, StackDim, Stacked, Whole,
+    AxisSet, Dim, Dims, Here, LocalFeature, OnEveryRank, Routed, Seal, Split, SplitAxes, StackDim,
+    Stacked, Whole,
 };
 use crate::tensor::{Init, Operand, Param, ParamRef, Tensor, gradient_axes};
 
 use super::super::{Build, Builder, ByExpert, Layer, Plain, Shard};
 use super::grouped_matmul::grouped_matmul;
+use crate::nn::debug::debug_layers;
 
-/// A linear layer without bias from `I` to `O` for each of the experts `E`.
+/// A linear layer without bias from `I` to `O`, a dim or a pair of dims, for each of the experts `E`.
 ///
 /// Shape: `[rows, I] -> [rows, O]`; `weight[E, I, O]`.
 ///
@@ -80,22 +82,32 @@ impl<L: Dims, P: Dim, I: Whole<Home = Here>, O: Whole<Home = Here>> GroupedInput
     const SEAL: Seal = Seal::new();
 }
 
-impl<E: Whole, I: Whole, O: Whole> Build for GroupedLinear<E, I, O, Plain>
+#[diagnostic::do_not_recommend]
+impl<L: Dims, P: Dim, I: Whole<Home = Here>, F: Whole<Home = Here>, G: Whole<Home = Here>>
+    GroupedInput<P, I, (F, G)> for (Routed<L, P>, I)
+{
+    type Out = (Routed<L, P>, F, G);
+    const GRADIENT_AXES: AxisSet = gradient_axes(Self::VARIES, Self::Out::VARIES, P::VARIES);
+    const SEAL: Seal = Seal::new();
+}
+
+impl<E: Whole, I: Whole, O: LocalFeature> Build for GroupedLinear<E, I, O, Plain>
 where
     E::Home: OnEveryRank<E>,
     I::Home: OnEveryRank<I>,
-    O::Home: OnEveryRank<O>,
+    Stacked<E, I, O>: Dims,
 {
     fn build(builder: &mut Builder<'_>) -> Self {
         GroupedLinear::new::<Stacked<E, I, O>>(builder)
     }
 }
 
-impl<E: Whole, I: Whole, O: Whole, A: SplitAxes> Build for GroupedLinear<E, I, O, ByExpert<A>>
+impl<E: Whole, I: Whole, O: LocalFeature, A: SplitAxes> Build
+    for GroupedLinear<E, I, O, ByExpert<A>>
 where
     Split<E, A>: StackDim,
     I::Home: OnEveryRank<I>,
-    O::Home: OnEveryRank<O>,
+    Stacked<Split<E, A>, I, O>: Dims,
 {
     fn build(builder: &mut Builder<'_>) -> Self {
         GroupedLinear::new::<Stacked<Split<E, A>, I, O>>(builder)
@@ -113,4 +125,8 @@ impl<E, I, O, Style> GroupedLinear<E, I, O, Style> {
 #[diagnostic::do_not_recommend]
 impl<E, I, O, A> Shard<ByExpert<A>> for GroupedLinear<E, I, O> {
     type Sharded = GroupedLinear<E, I, O, ByExpert<A>>;
+}
+
+debug_layers! {
+    GroupedLinear<E, I, O, Style>: weight;
 }

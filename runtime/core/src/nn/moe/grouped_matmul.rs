@@ -10,34 +10,60 @@ use crate::tensor::{
     OperationParam, ParamRef, Rank, RoutedRows, Value, alloc_like, apply,
 };
 use meshwright_backend::{Buffer, Gemm};
+use meshwright_mesh::__internal::local_len;
+use meshwright_mesh::Extent;
 
 /// Computes the grouped GEMM of the rows of each expert of this rank and its weight.
 #[track_caller]
 pub(super) fn grouped_matmul(x: &Value, weight: &ParamRef, gradient_axes: AxisSet) -> Value {
-    let [rows, read] = [x.extents()[0], x.extents()[1]];
-    let [experts, weight_in, weight_out] = [0, 1, 2].map(|dim| weight.local_extents()[dim]);
-    let routed = x.rank().routed_rows().filter(|routed| routed.routing == rows.routing());
-    let Some(routed) = routed else { unreachable!("rows follow from a routing") };
-    assert!(
-        read == weight_in && routed.of_expert.len() == experts.local,
-        "`{}` has {} experts on this rank, which read {} elements, but the rows were routed to {} experts and have {}: \
-         a router and its experts have the same dims",
-        weight.path(),
-        experts.local,
-        weight_in.local,
-        routed.of_expert.len(),
-        read.local
-    );
-    let operation =
-        GroupedMatmul { rows: Rc::clone(routed), read: weight_in.local, written: weight_out.local };
+    let extents = weight.local_extents();
+    let (experts, read, written) = (extents[0], &extents[1..2], &extents[2..]);
+    let rows = routed_rows(x, weight, experts, (read, &x.extents()[1..]));
+    let operation = GroupedMatmul { rows, read: local_len(read), written: local_len(written) };
+    // The gradient of the weight alone reads the rows.
+    let x_in_backward = if weight.is_frozen() { InBackward::Ignores } else { InBackward::Reads };
     let operands = Operands::<Count<1>, Count<1>> {
         rank: x.rank(),
         path: weight.path(),
-        inputs: [OperationInput::new(x, InBackward::Reads)],
+        inputs: [OperationInput::new(x, x_in_backward)],
         params: [OperationParam { param: weight, gradient_axes, in_backward: InBackward::Reads }],
-        extents: vec![rows, weight_out],
+        extents: [&x.extents()[..1], written].concat(),
     };
     apply(operation, operands)
+}
+
+/// Returns the rows `x`, which were routed to the experts of `param`, and checks that they have the dims that it reads.
+#[track_caller]
+pub(super) fn routed_rows(
+    x: &Value,
+    param: &ParamRef,
+    experts: Extent,
+    (read, found): (&[Extent], &[Extent]),
+) -> Rc<RoutedRows> {
+    let routing = x.extents()[0].routing();
+    let routed = x.rank().routed_rows().filter(|routed| routed.routing == routing);
+    let Some(routed) = routed else { unreachable!("rows follow from a routing") };
+    assert!(
+        found == read && routed.of_expert.len() == experts.local,
+        "`{}` has {} experts on this rank, which read {} elements, but the rows were routed to {} experts and have {}: \
+         a router and its experts have the same dims",
+        param.path(),
+        experts.local,
+        local_len(read),
+        routed.of_expert.len(),
+        local_len(found)
+    );
+    Rc::clone(routed)
+}
+
+/// Iterates over the experts that have rows, with their rows.
+pub(super) fn groups(rows: &RoutedRows) -> impl Iterator<Item = (usize, Range<usize>)> {
+    let mut end = 0;
+    let groups = rows.of_expert.iter().enumerate().map(move |(expert, count)| {
+        end += count;
+        (expert, end - count..end)
+    });
+    groups.filter(|(_, rows)| !rows.is_empty())
 }
 
 /// A grouped GEMM with one matmul for each expert.
@@ -48,16 +74,6 @@ struct GroupedMatmul {
 }
 
 impl GroupedMatmul {
-    /// Iterates over the experts that have rows, with their rows.
-    fn groups(&self) -> impl Iterator<Item = (usize, Range<usize>)> {
-        let mut end = 0;
-        let groups = self.rows.of_expert.iter().enumerate().map(move |(expert, count)| {
-            end += count;
-            (expert, end - count..end)
-        });
-        groups.filter(|(_, rows)| !rows.is_empty())
-    }
-
     /// Returns the elements of an expert's weight.
     fn weight_of(&self, expert: usize) -> Range<usize> {
         let len = self.read * self.written;
@@ -78,7 +94,7 @@ impl Operation<Count<1>, Count<1>> for GroupedMatmul {
         let GroupedMatmul { read, written, .. } = *self;
         let x = x.compute().data;
         let mut out = rank.alloc_activation(self.rows.count() * written);
-        for (expert, rows) in self.groups() {
+        for (expert, rows) in groups(&self.rows) {
             let gemm = Gemm {
                 m: rows.len(),
                 n: written,
@@ -111,14 +127,14 @@ impl Operation<Count<1>, Count<1>> for GroupedMatmul {
             self.input_gradient(rank, &dy, weight.param(), &mut dx);
             x.add_gradient(gradients, Arc::new(dx));
         }
-        let x = x.take_saved(rank);
+        let Some(x) = x.take_data(rank) else { return };
         gradients.weight_gradient(move |gradients| {
             weight.finish_use(gradients, |mut dw, accumulate| {
                 if !accumulate {
                     // Experts without rows have gradients too.
                     gradients.rank.backend().fill(dw.reborrow(), 0.0);
                 }
-                for (expert, rows) in self.groups() {
+                for (expert, rows) in groups(&self.rows) {
                     let gemm = Gemm {
                         m: read,
                         n: self.written,
@@ -143,7 +159,7 @@ impl GroupedMatmul {
     /// Computes the gradient of the input: the grouped GEMM of the result's gradient and the transposed weights.
     fn input_gradient(&self, rank: &Rank, dy: &Buffer, weight: &ParamRef, dx: &mut Buffer) {
         let values = weight.values();
-        for (expert, rows) in self.groups() {
+        for (expert, rows) in groups(&self.rows) {
             let gemm = Gemm {
                 m: rows.len(),
                 n: self.read,

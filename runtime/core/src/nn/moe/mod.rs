@@ -10,6 +10,7 @@ mod choices;
 mod combine;
 mod dispatch;
 mod exchange;
+mod grouped_bias;
 mod grouped_linear;
 mod grouped_matmul;
 mod logits;
@@ -17,6 +18,7 @@ mod router;
 mod routing;
 mod weights;
 
+pub use grouped_bias::{GroupedBias, GroupedBiasInput};
 pub use grouped_linear::{GroupedInput, GroupedLinear};
 pub use meshwright_backend::{RouterOptions, RouterScore};
 pub use router::{Router, RouterInput};

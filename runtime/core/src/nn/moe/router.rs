@@ -14,6 +14,7 @@ use super::choices::Choices;
 use super::logits::router_logits;
 use super::routing::{RouterPenalties, TokenRouting};
 use super::weights::choose_experts;
+use crate::nn::debug::debug_layers;
 
 /// A router: a linear layer from `I` to a logit for each of the experts `E`, and the top-k choice, the `C` best of them
 /// for each token. The size of the dim `C` is the number of experts that a token chooses.
@@ -120,4 +121,8 @@ where
     type Lead = X::Lead;
     const GRADIENT_AXES: AxisSet = gradient_axes(X::VARIES, X::VARIES, AxisSet::NONE);
     const SEAL: Seal = Seal::new();
+}
+
+debug_layers! {
+    Router<I, E, C>: weight;
 }

@@ -4,14 +4,17 @@
 use std::marker::PhantomData;
 use std::ops::Deref;
 
+use crate::nn::affine::Affine;
 use crate::nn::attention::{Alibi, Attention, AttentionSinks, RelativeBias};
 use crate::nn::bias::Bias;
+use crate::nn::causal_conv::CausalConv;
+use crate::nn::conv1d::Conv1d;
 use crate::nn::cross_entropy::CrossEntropy;
 use crate::nn::dropout::Dropout;
 use crate::nn::embedding::Embedding;
 use crate::nn::linear::Linear;
 use crate::nn::lm_head::LmHead;
-use crate::nn::moe::{GroupedLinear, Router};
+use crate::nn::moe::{GroupedBias, GroupedLinear, Router};
 use crate::nn::norm::{LayerNorm, RmsNorm};
 use crate::nn::positions::LearnedPositions;
 use crate::nn::rope::Rope;
@@ -53,15 +56,15 @@ impl<L: RecomputesGroups> Build for NotRecomputed<L, Grouped> {
 }
 
 macro_rules! layers {
-    ($(<$($param:ident),*> $layer:ty;)*) => {$(
+    ($(<$($param:ident),* $(; $($len:ident),+)?> $layer:ty;)*) => {$(
         #[diagnostic::do_not_recommend]
-        impl<$($param),*> Recompute for $layer {
+        impl<$($param,)* $($(const $len: usize),+)?> Recompute for $layer {
             type Recomputed = NotRecomputed<$layer, Alone>;
             type Layer = $layer;
         }
 
         #[diagnostic::do_not_recommend]
-        impl<$($param),*> RecomputeEvery for $layer {
+        impl<$($param,)* $($(const $len: usize),+)?> RecomputeEvery for $layer {
             type Recomputed = NotRecomputed<$layer, Grouped>;
             type Layer = $layer;
         }
@@ -69,7 +72,7 @@ macro_rules! layers {
 }
 
 layers! {
-    <H> RmsNorm<H>;
+    <H, S> RmsNorm<H, S>;
     <H> LayerNorm<H>;
     <> Dropout;
     <P, H> LearnedPositions<P, H>;
@@ -78,9 +81,13 @@ layers! {
     <I, E, C> Router<I, E, C>;
     <S> Param<S>;
     <F, S> Bias<F, S>;
+    <F, S; N> CausalConv<F, N, S>;
+    <I, O, S; N, T, P> Conv1d<I, O, N, T, P, S>;
     <H, S> AttentionSinks<H, S>;
     <N, H, S> RelativeBias<N, H, S>;
     <I, O, S> Linear<I, O, S>;
+    <I, O, S> Affine<I, O, S>;
+    <E, O, S> GroupedBias<E, O, S>;
     <V, H, S> Embedding<V, H, S>;
     <H, V, S> LmHead<H, V, S>;
     <V, S> CrossEntropy<V, S>;

@@ -29,8 +29,8 @@ pub(super) struct TableKey {
 #[derive(Default)]
 struct UnpaddedLength(Cell<Option<usize>>);
 
-/// Runs `body` with sequences that are padded after `len` positions: dynamic scaling is that of sequences of `len`
-/// positions, as on meshes that need no padding.
+/// Runs `body` with sequences that are padded after `len` positions: scalings that depend on the length are those of
+/// sequences of `len` positions, as on meshes that need no padding.
 pub fn with_unpadded_length<T>(rank: &Rank, len: usize, body: impl FnOnce() -> T) -> T {
     let UnpaddedLength(unpadded) = rank.session_state();
     let outer = unpadded.replace(Some(len));
@@ -49,7 +49,9 @@ impl TableKey {
     ) -> TableKey {
         let UnpaddedLength(unpadded) = rank.session_state();
         let len = match parameters.scaling {
-            RopeScaling::Dynamic { .. } => unpadded.get().unwrap_or(sequence.global),
+            RopeScaling::Dynamic { .. } | RopeScaling::LongRope(_) => {
+                unpadded.get().unwrap_or(sequence.global)
+            }
             _ => sequence.global,
         };
         TableKey { parameters, head_dim, sequence, len }

@@ -8,13 +8,15 @@ use super::AlongDim;
 use super::extreme::extreme;
 use super::log_sum_exp::log_sum_exp;
 use super::moments::{norm, variance};
+use super::running_sum::running_sum;
 use super::softmax::{log_softmax, softmax};
 
 /// A tensor that ranks read together along a dim that is split over `tp`, or declared over `cp`: the result of
 /// [`Tensor::across`].
 ///
 /// Results are complete and equal on the ranks of these axes; the ranks exchange numbers for each result, never the
-/// elements. Backward needs no collective, but for the softmaxes.
+/// elements. Backward needs no collective, but for the softmaxes and
+/// running sums.
 #[derive(Debug)]
 pub struct Across<'a, S: Dims>(&'a Tensor<S>);
 
@@ -103,6 +105,17 @@ impl<'a, S: Dims> Across<'a, S> {
     {
         let along = self.along(dim, "Across::log_softmax_over");
         Tensor::from_untyped(log_softmax(self.0.value(), along))
+    }
+
+    /// Returns this rank's shard of the running sums along `dim`, as [`Tensor::cumsum`]: one all-gather of the sum of
+    /// each range of elements that a rank holds, and one in backward.
+    #[track_caller]
+    pub fn cumsum<D, P>(&self, dim: D) -> Tensor<S>
+    where
+        D: ReadsAcross<S, P>,
+    {
+        let AlongDim { position, site, .. } = self.along(dim, "Across::cumsum");
+        Tensor::from_untyped(running_sum(self.0.value(), S::DIMS, position, site))
     }
 
     #[track_caller]

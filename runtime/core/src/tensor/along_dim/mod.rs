@@ -6,6 +6,7 @@ mod extreme;
 mod log_sum_exp;
 mod methods;
 mod moments;
+mod running_sum;
 mod softmax;
 
 use std::panic::Location;

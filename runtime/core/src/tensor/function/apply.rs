@@ -118,6 +118,7 @@ where
         reads,
         inputs: input_extents,
         params: param_extents,
+        trained: <W::Shapes as Shapes>::Count::map_ref(&params, |param| !param.is_frozen()),
         output: extents,
         called_at: Location::caller(),
         mistake: RefCell::default(),

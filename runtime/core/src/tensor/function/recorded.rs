@@ -24,6 +24,8 @@ pub(super) struct FunctionOperation<F, I: Shapes, P: Shapes> {
     pub(super) reads: BackwardReads<I, P>,
     pub(super) inputs: PerOperand<I, Vec<Extent>>,
     pub(super) params: PerOperand<P, Vec<Extent>>,
+    /// True for parameters that are trained.
+    pub(super) trained: PerOperand<P, bool>,
     pub(super) output: Vec<Extent>,
     /// The line of the program that applies the function.
     pub(super) called_at: &'static Location<'static>,
@@ -51,8 +53,8 @@ where
         let has_backward = rank.is_training();
         let requires_grad =
             I::Count::map_ref(&operands, |input| has_backward && input.requires_grad());
-        let requires_any =
-            requires_grad.as_ref().contains(&true) || (has_backward && !P::DIMS.is_empty());
+        let requires_any = requires_grad.as_ref().contains(&true)
+            || (has_backward && self.trained.as_ref().contains(&true));
         let required = requires_grad.as_ref().iter().map(|required| usize::from(*required));
         let results = required.chain([usize::from(requires_any), result.len()]).collect();
         let check = self.begin_check(rank, "forward", results);
@@ -104,7 +106,8 @@ where
             requires_grad.then(|| rank.alloc_activation(local_len(&self.inputs.as_ref()[i])))
         });
         let mut param_gradients = GradientBuffers::<P::Count>::new(|i| {
-            Some(rank.alloc_scratch(DType::F32, local_len(&self.params.as_ref()[i])))
+            let len = local_len(&self.params.as_ref()[i]);
+            self.trained.as_ref()[i].then(|| rank.alloc_scratch(DType::F32, len))
         });
         let lens = input_gradients.gradient_lens().chain(param_gradients.gradient_lens()).collect();
         let check = self.begin_check(rank, "backward", lens);

@@ -1,20 +1,23 @@
 //! Backward of elementwise expressions: each block is recomputed and backpropagated while in cache.
 
 mod block_backward;
+mod targets;
 
 use std::ops::Range;
 
+use super::along::leaf_range;
 use super::block::{BLOCK, ElementBlock, check_expr};
-use crate::float::{Float, convert, store_rounded, workplace_len};
+use crate::float::{Float, convert, workplace_len};
 use crate::norm::add_rows;
 use crate::scratch::with_scratch;
 use crate::simd::dispatch;
-use crate::workers::{Rows, SplitChunks, Workers};
+use crate::workers::{Rows, Workers};
 use block_backward::BlockBackward;
 use meshwright_backend::unary_function::DerivativeOf;
-use meshwright_backend::{Expr, LeafGrad, Node};
+use meshwright_backend::{Expr, LeafGrad, LeafStrides, Node};
+use targets::{ChunkTargets, LeafTargets};
 
-/// Blocks per partial sum of the gradient of a row leaf.
+/// Minimum blocks per partial sum of the gradient of a repeated leaf.
 const CHUNK_BLOCKS: usize = 64;
 
 pub(super) fn map_backward<T: Float>(
@@ -26,7 +29,7 @@ pub(super) fn map_backward<T: Float>(
 ) {
     check_expr(expr, leaves, grad.len());
     assert_eq!(leaves.len(), leaf_grads.len(), "one gradient slot per leaf");
-    let plan = BackwardPlan::new(expr, leaves, leaf_grads);
+    let plan = BackwardPlan::new(expr, leaves, leaf_grads, grad.len());
     for (leaf, slot) in leaf_grads.iter_mut().enumerate() {
         let Some(slot) = slot else { continue };
         assert_eq!(slot.view.len(), leaves[leaf].len(), "gradient of leaf {leaf} fits");
@@ -38,7 +41,7 @@ pub(super) fn map_backward<T: Float>(
 
     let blocks = grad.len().div_ceil(BLOCK);
     let scratch = 2 * expr.nodes.len() * BLOCK + workplace_len::<T>((leaves.len() + 1) * BLOCK);
-    if plan.row_total == 0 {
+    if plan.sums_total == 0 {
         let targets = LeafTargets::new(&plan, leaf_grads);
         workers.rows(blocks, BLOCK * expr.nodes.len(), targets, |range, mut targets| {
             with_scratch(scratch, |scratch| {
@@ -49,29 +52,49 @@ pub(super) fn map_backward<T: Float>(
         });
         return;
     }
-    // The chunks are so large that the partial sums are small compared to the operand.
-    let chunk = CHUNK_BLOCKS.max((16 * plan.row_total).div_ceil(BLOCK));
+    let chunk = plan.chunk_blocks;
     let chunks = blocks.div_ceil(chunk);
-    with_scratch(chunks * plan.row_total, |partial| {
+    let elements = |index: usize| {
+        let first = index * chunk * BLOCK;
+        first..grad.len().min(first + chunk * BLOCK)
+    };
+    with_scratch(chunks * plan.sums_total, |partial| {
         partial.fill(0.0);
         let targets = ChunkTargets(LeafTargets::new(&plan, leaf_grads), chunk);
-        let outputs = (targets, Rows(&mut *partial, plan.row_total));
+        let outputs = (targets, Rows(&mut *partial, plan.sums_total));
         workers.chunks(chunks, 1, outputs, |range, (mut targets, sums)| {
             with_scratch(scratch, |scratch| {
-                let first = range.start * chunk * BLOCK;
-                let last = grad.len().min(first + chunk * BLOCK);
-                range_backward(&plan, leaves, grad, first..last, scratch, &mut targets.0, sums.0);
+                let elements = elements(range.start);
+                range_backward(&plan, leaves, grad, elements, scratch, &mut targets.0, sums.0);
             });
         });
-        for (leaf, start) in plan.row_starts.iter().enumerate() {
-            if let (Some(start), Some(slot)) = (start, &mut leaf_grads[leaf]) {
+        for (leaf, sums) in plan.sums.iter().enumerate() {
+            if let (Some(sums), Some(slot)) = (sums, &mut leaf_grads[leaf]) {
                 let sum = slot.view.typed::<f32>();
-                for chunk_sums in partial.chunks_exact(plan.row_total) {
-                    add_rows(&chunk_sums[*start..][..sum.len()], sum);
+                for (index, partial) in partial.chunks_exact(plan.sums_total).enumerate() {
+                    let read = sums.read_by(elements(index), sum.len());
+                    add_rows(&partial[sums.first..][..read.len()], &mut sum[read]);
                 }
             }
         }
     });
+}
+
+/// Partial sums of the gradient of a leaf that is repeated.
+struct LeafSums<'a> {
+    /// Position in a row of partial sums.
+    first: usize,
+    /// Maximum number of elements of the leaf that a chunk of blocks reads.
+    width: usize,
+    /// The strides, if the leaf is read along some dims; otherwise each chunk reads all of it.
+    strides: Option<&'a LeafStrides>,
+}
+
+impl LeafSums<'_> {
+    /// Returns the elements of the leaf, of `len` in all, that elements of the result read.
+    fn read_by(&self, elements: Range<usize>, len: usize) -> Range<usize> {
+        self.strides.map_or(0..len, |strides| leaf_range(strides, elements))
+    }
 }
 
 /// The plan of a backward pass, shared by all blocks.
@@ -84,10 +107,14 @@ struct BackwardPlan<'a> {
     direct: Vec<bool>,
     /// Per leaf that is written directly: true if the gradient is accumulated.
     accumulate: Vec<bool>,
-    /// Per leaf: the start of its sums in a row of partial sums, if it is used as a row.
-    row_starts: Vec<Option<usize>>,
+    /// Per leaf: its sums, if it is repeated.
+    sums: Vec<Option<LeafSums<'a>>>,
     /// Length of a row of partial sums.
-    row_total: usize,
+    sums_total: usize,
+    /// Blocks per row of partial sums.
+    chunk_blocks: usize,
+    /// True if a gradient of 0 stays 0 whatever the derivatives.
+    keeps_zeros: bool,
 }
 
 impl<'a> BackwardPlan<'a> {
@@ -95,6 +122,7 @@ impl<'a> BackwardPlan<'a> {
         expr: &'a Expr,
         leaves: &[&[T]],
         leaf_grads: &[Option<LeafGrad>],
+        len: usize,
     ) -> BackwardPlan<'a> {
         let mut plan = BackwardPlan {
             expr,
@@ -104,33 +132,66 @@ impl<'a> BackwardPlan<'a> {
                 .iter()
                 .map(|g| g.as_ref().is_some_and(|g| g.accumulate))
                 .collect(),
-            row_starts: vec![None; leaves.len()],
-            row_total: 0,
+            sums: leaves.iter().map(|_| None).collect(),
+            sums_total: 0,
+            chunk_blocks: CHUNK_BLOCKS,
+            keeps_zeros: expr.keeps_zero_gradients(),
         };
         let read = read_nodes(expr);
         for (node, read) in expr.nodes.iter().zip(read) {
-            let needed = match *node {
-                Node::Leaf(leaf) | Node::Row(leaf) => leaf_grads[leaf].is_some(),
-                _ => node.operands().any(|operand| plan.needed[operand]),
+            let needed = match node.leaf() {
+                Some(leaf) => leaf_grads[leaf].is_some(),
+                None => node.differentiable_operands().any(|operand| plan.needed[operand]),
             };
             plan.needed.push(needed);
-            match *node {
-                Node::Leaf(leaf) if needed && read => plan.direct[leaf] = true,
-                Node::Row(leaf) if needed && plan.row_starts[leaf].is_none() => {
-                    plan.row_starts[leaf] = Some(plan.row_total);
-                    plan.row_total += leaves[leaf].len();
-                }
+            let sums = |strides| Some(LeafSums { first: 0, width: 0, strides });
+            match node {
+                Node::Leaf(leaf) if needed && read => plan.direct[*leaf] = true,
+                Node::Row(leaf) if needed => plan.sums[*leaf] = sums(None),
+                Node::Along(leaf, strides) if needed => plan.sums[*leaf] = sums(Some(strides)),
                 _ => {}
             }
         }
-        for (direct, row) in plan.direct.iter_mut().zip(&plan.row_starts) {
-            *direct &= row.is_none();
+        for (direct, sums) in plan.direct.iter_mut().zip(&plan.sums) {
+            *direct &= sums.is_none();
         }
+        plan.choose_chunks(leaves.iter().map(|leaf| leaf.len()).collect(), len);
         plan
+    }
+
+    /// Chooses the blocks per row of partial sums, from sizes alone, so that the sums are small compared to the operand
+    /// or to the leaves.
+    fn choose_chunks(&mut self, leaf_lens: Vec<usize>, len: usize) {
+        let blocks = len.div_ceil(BLOCK);
+        let of_leaves = self.sums.iter().zip(&leaf_lens);
+        let rows: usize = of_leaves.filter_map(|(sums, len)| sums.as_ref().map(|_| len)).sum();
+        let has_strides = self.sums.iter().flatten().any(|sums| sums.strides.is_some());
+        if !has_strides {
+            self.chunk_blocks = CHUNK_BLOCKS.max((16 * rows).div_ceil(BLOCK));
+        }
+        loop {
+            let (chunk, mut total) = (self.chunk_blocks, 0);
+            for (sums, leaf_len) in self.sums.iter_mut().zip(&leaf_lens) {
+                let Some(sums) = sums else { continue };
+                let read = (0..blocks.div_ceil(chunk)).map(|index| {
+                    let first = index * chunk * BLOCK;
+                    sums.read_by(first..len.min(first + chunk * BLOCK), *leaf_len).len()
+                });
+                sums.width = read.max().unwrap_or(0);
+                sums.first = total;
+                total += sums.width;
+            }
+            self.sums_total = total;
+            let chunks = blocks.div_ceil(chunk);
+            if !has_strides || chunks <= 1 || chunks * total <= len / 16 + 2 * rows {
+                return;
+            }
+            self.chunk_blocks *= 2;
+        }
     }
 }
 
-/// Returns, per node, true if the result depends on it.
+/// Returns, per node, true if a gradient flows to it from the result.
 fn read_nodes(expr: &Expr) -> Vec<bool> {
     let mut read = vec![false; expr.nodes.len()];
     if let Some(last) = read.last_mut() {
@@ -138,91 +199,10 @@ fn read_nodes(expr: &Expr) -> Vec<bool> {
     }
     for (index, node) in expr.nodes.iter().enumerate().rev() {
         if read[index] {
-            node.operands().for_each(|operand| read[operand] = true);
+            node.differentiable_operands().for_each(|operand| read[operand] = true);
         }
     }
     read
-}
-
-/// Gradients of leaves that are written block by block.
-struct LeafTargets<'a, T>(Vec<Option<&'a mut [T]>>);
-
-impl<'a, T: Float> LeafTargets<'a, T> {
-    fn new(plan: &BackwardPlan, leaf_grads: &'a mut [Option<LeafGrad>]) -> Self {
-        let targets = leaf_grads.iter_mut().zip(&plan.direct).map(|(slot, direct)| match slot {
-            Some(slot) if *direct => Some(slot.view.typed::<T>()),
-            _ => None,
-        });
-        LeafTargets(targets.collect())
-    }
-
-    /// Widens a block of the gradients that are accumulated, unless they are f32.
-    #[inline(always)]
-    fn load_gradients(&self, at: usize, len: usize, accumulate: &[bool], leaf_grads: &mut [f32]) {
-        if T::IS_F32 {
-            return;
-        }
-        let blocks = self.0.iter().zip(accumulate).zip(leaf_grads.chunks_exact_mut(BLOCK));
-        for ((target, accumulate), block) in blocks {
-            if let (Some(target), true) = (target, accumulate) {
-                convert(&target[at..][..len], &mut block[..len]);
-            }
-        }
-    }
-
-    /// Returns the slice that sums a block of the gradient of `leaf`.
-    #[inline(always)]
-    fn block<'b>(
-        &'b mut self,
-        leaf: usize,
-        at: usize,
-        len: usize,
-        leaf_grads: &'b mut [f32],
-    ) -> Option<&'b mut [f32]> {
-        let target = &mut self.0[leaf].as_mut()?[at..][..len];
-        Some(match T::in_place_mut(target) {
-            Some(target) => target,
-            None => &mut leaf_grads[leaf * BLOCK..][..len],
-        })
-    }
-
-    /// Rounds a block of every gradient that was written, unless they are f32.
-    #[inline(always)]
-    fn store_gradients(&mut self, at: usize, len: usize, written: &[bool], leaf_grads: &[f32]) {
-        if T::IS_F32 {
-            return;
-        }
-        let blocks = self.0.iter_mut().zip(written).zip(leaf_grads.chunks_exact(BLOCK));
-        for ((target, written), block) in blocks {
-            if let (Some(target), true) = (target, written) {
-                store_rounded(&block[..len], &mut target[at..][..len]);
-            }
-        }
-    }
-}
-
-impl<T: Float> SplitChunks for LeafTargets<'_, T> {
-    fn split_rows(self, blocks: usize) -> (Self, Self) {
-        let halves = self.0.into_iter().map(|target| match target {
-            None => (None, None),
-            Some(target) => {
-                let (head, rest) = target.split_at_mut((blocks * BLOCK).min(target.len()));
-                (Some(head), Some(rest))
-            }
-        });
-        let (head, rest) = halves.unzip();
-        (LeafTargets(head), LeafTargets(rest))
-    }
-}
-
-/// [`Targets`] split in chunks of a number of blocks.
-struct ChunkTargets<'a, T>(LeafTargets<'a, T>, usize);
-
-impl<T: Float> SplitChunks for ChunkTargets<'_, T> {
-    fn split_rows(self, chunks: usize) -> (Self, Self) {
-        let (head, rest) = self.0.split_rows(chunks * self.1);
-        (ChunkTargets(head, self.1), ChunkTargets(rest, self.1))
-    }
 }
 
 dispatch! {
@@ -249,6 +229,10 @@ dispatch! {
         let evaluated = if of_result { nodes } else { nodes - 1 };
         let mut leaf_written = vec![false; leaves.len()];
         let mut node_written = vec![false; nodes];
+        let low = |(sums, leaf): (&Option<LeafSums<'_>>, &&[T])| {
+            sums.as_ref().map_or(0, |sums| sums.read_by(elements.clone(), leaf.len()).start)
+        };
+        let lows: Vec<usize> = plan.sums.iter().zip(leaves).map(low).collect();
         let mut start = elements.start;
         while start < elements.end {
             let len = BLOCK.min(elements.end - start);
@@ -276,6 +260,7 @@ dispatch! {
                 targets: &mut *targets,
                 leaf_grads: &mut *leaf_grads,
                 at,
+                lows: &lows,
                 leaf_written: &mut leaf_written,
                 node_written: &mut node_written,
                 block,

@@ -8,8 +8,8 @@ use cudarc::cublaslt::sys::{
     cublasComputeType_t, cublasLtHandle_t, cublasLtMatmulAlgo_t,
     cublasLtMatmulAlgoConfigAttributes_t, cublasLtMatmulDesc_t, cublasLtMatmulDescAttributes_t,
     cublasLtMatmulHeuristicResult_t, cublasLtMatmulPreference_t,
-    cublasLtMatmulPreferenceAttributes_t, cublasLtMatrixLayout_t, cublasStatus_t, cudaDataType_t,
-    cudaStream_t,
+    cublasLtMatmulPreferenceAttributes_t, cublasLtMatrixLayout_t, cublasLtMatrixLayoutAttribute_t,
+    cublasStatus_t, cudaDataType_t, cudaStream_t,
 };
 
 use super::{Status, functions};
@@ -77,6 +77,9 @@ functions! {
         ) -> cublasStatus_t;
         fn cublasLtMatrixLayoutCreate(
             *mut cublasLtMatrixLayout_t, cudaDataType_t, u64, u64, i64,
+        ) -> cublasStatus_t;
+        fn cublasLtMatrixLayoutSetAttribute(
+            cublasLtMatrixLayout_t, cublasLtMatrixLayoutAttribute_t, *const c_void, usize,
         ) -> cublasStatus_t;
         fn cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t) -> cublasStatus_t;
         fn cublasLtMatmulPreferenceCreate(*mut cublasLtMatmulPreference_t) -> cublasStatus_t;

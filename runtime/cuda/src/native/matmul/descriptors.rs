@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard};
 
 use cudarc::cublaslt::sys::{
     cublasComputeType_t, cublasLtEpilogue_t, cublasLtMatmulDesc_t, cublasLtMatmulDescAttributes_t,
-    cublasLtMatrixLayout_t, cublasStatus_t, cudaDataType_t,
+    cublasLtMatrixLayout_t, cublasLtMatrixLayoutAttribute_t, cublasStatus_t, cudaDataType_t,
 };
 
 use super::layout::{ColumnMajorMatMul, MatrixLayout};
@@ -88,6 +88,7 @@ impl MatMulDescriptors {
         };
         let (compute, scale) =
             (cublasComputeType_t::CUBLAS_COMPUTE_32F, cudaDataType_t::CUDA_R_32F);
+        use cublasLtMatrixLayoutAttribute_t::*;
         // SAFETY: each call sets the given pointer; `make_plan` destroys them, also if one of the calls fails.
         unsafe {
             call!(api, cublasLtMatmulDescCreate(&mut make_plan.operation, compute, scale))?;
@@ -96,11 +97,15 @@ impl MatMulDescriptors {
                 (&matmul.right, &mut make_plan.right),
                 (&matmul.result, &mut make_plan.result),
             ] {
-                let MatrixLayout { rows, cols, ld, .. } = *layout;
+                let MatrixLayout { rows, cols, ld, stride, .. } = *layout;
                 call!(
                     api,
                     cublasLtMatrixLayoutCreate(to, data_type(layout.dtype), rows, cols, ld)
                 )?;
+                if shape.batch.is_some() {
+                    set_layout(api, *to, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, matmul.count)?;
+                    set_layout(api, *to, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, stride)?;
+                }
             }
         }
         use cublasLtMatmulDescAttributes_t::*;
@@ -164,6 +169,18 @@ impl Drop for MatMulDescriptors {
     }
 }
 
+/// Sets an attribute of a layout that was created.
+fn set_layout<T: bytemuck::NoUninit>(
+    api: &'static CublasLtApi,
+    layout: cublasLtMatrixLayout_t,
+    attribute: cublasLtMatrixLayoutAttribute_t,
+    value: T,
+) -> Result<(), DriverError> {
+    let (from, bytes) = ((&raw const value).cast(), size_of_val(&value));
+    // SAFETY: the library compares the number of bytes with its own, and copies the value.
+    unsafe { call!(api, cublasLtMatrixLayoutSetAttribute(layout, attribute, from, bytes)) }
+}
+
 /// Returns the library's epilogue. Its result is the transpose of ours: its rows are our columns, so it adds one bias
 /// element to each row.
 fn library_epilogue(epilogue: MatMulEpilogue) -> Option<cublasLtEpilogue_t> {
@@ -216,7 +233,8 @@ mod tests {
                     MatMulEpilogue::BiasGelu { aux: false },
                     MatMulEpilogue::BiasGelu { aux: true },
                 ] {
-                    let shape = MatMul { gemm, inputs, result, epilogue, is_grouped: false };
+                    let shape =
+                        MatMul { gemm, inputs, result, epilogue, is_grouped: false, batch: None };
                     let descriptors = MatMulDescriptors::new(api, &shape).unwrap();
                     let pointers = descriptors.set_epilogue_pointers(256, 512).unwrap();
                     assert_eq!(pointers.is_some(), epilogue != MatMulEpilogue::Plain);

@@ -10,9 +10,11 @@ pub struct MatrixLayout {
     pub rows: u64,
     pub cols: u64,
     pub ld: i64,
+    /// Distance to the next matrix of a batch, in elements.
+    pub stride: i64,
 }
 
-/// `result (+)= op(left) * op(right)` of column-major matrices.
+/// `result (+)= op(left) * op(right)` of column-major matrices, for each element of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ColumnMajorMatMul {
     pub left: MatrixLayout,
@@ -20,6 +22,8 @@ pub struct ColumnMajorMatMul {
     pub right: MatrixLayout,
     pub transpose_right: bool,
     pub result: MatrixLayout,
+    /// Number of matmuls.
+    pub count: i32,
 }
 
 impl ColumnMajorMatMul {
@@ -28,17 +32,20 @@ impl ColumnMajorMatMul {
     /// A row-major matrix is the transpose of a column-major one, and `c = a * b` is `c^T = b^T * a^T`: the inputs
     /// change places, and each stays transposed if it was.
     pub fn from_shape(shape: &MatMul) -> ColumnMajorMatMul {
-        let gemm = &shape.gemm;
-        let stored = |dtype, transposed: bool, rows: usize, cols: usize| {
-            let (rows, cols) = if transposed { (cols, rows) } else { (rows, cols) };
-            MatrixLayout { dtype, rows: cols as u64, cols: rows as u64, ld: cols as i64 }
+        let (gemm, all) = (&shape.gemm, shape.batched_gemm());
+        let [_, batch] = all.batch;
+        let layout = |operand: usize, dtype| {
+            let [rows, cols] = all.stored()[operand];
+            let (ld, stride) = (all.lead[operand] as i64, batch.strides[operand] as i64);
+            MatrixLayout { dtype, rows: cols as u64, cols: rows as u64, ld, stride }
         };
         ColumnMajorMatMul {
-            left: stored(shape.inputs, gemm.trans_b, gemm.k, gemm.n),
+            left: layout(1, shape.inputs),
             transpose_left: gemm.trans_b,
-            right: stored(shape.inputs, gemm.trans_a, gemm.m, gemm.k),
+            right: layout(0, shape.inputs),
             transpose_right: gemm.trans_a,
-            result: stored(shape.result, false, gemm.m, gemm.n),
+            result: layout(2, shape.result),
+            count: batch.count as i32,
         }
     }
 }
@@ -64,8 +71,14 @@ mod tests {
         for (trans_a, trans_b) in [(false, false), (true, false), (false, true), (true, true)] {
             let gemm = Gemm { m, n, k, trans_a, trans_b, accumulate: false };
             let (inputs, result) = (DType::Bf16, DType::F32);
-            let shape =
-                MatMul { gemm, inputs, result, epilogue: MatMulEpilogue::Plain, is_grouped: false };
+            let shape = MatMul {
+                gemm,
+                inputs,
+                result,
+                epilogue: MatMulEpilogue::Plain,
+                is_grouped: false,
+                batch: None,
+            };
             let matmul = ColumnMajorMatMul::from_shape(&shape);
             assert_eq!((matmul.left.dtype, matmul.result.dtype), (DType::Bf16, DType::F32));
             for row in 0..m {

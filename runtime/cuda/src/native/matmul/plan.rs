@@ -94,7 +94,8 @@ impl CublasLtMatMuls {
         let (shape, gemm) = (&key.shape, &key.shape.gemm);
         let descriptors = self.create_descriptors(shape, operands)?;
         let flops = 2 * gemm.m as u64 * gemm.n as u64 * gemm.k as u64;
-        let should_autotune = flops >= MIN_AUTOTUNE_FLOPS;
+        // The synthetic operands of autotuning are those of one matmul.
+        let should_autotune = shape.batch.is_none() && flops >= MIN_AUTOTUNE_FLOPS;
         if should_autotune
             && let Some(cached) = self.autotune_cache.get(shape, key.alignment)
             && let Some(cached) =

@@ -34,14 +34,14 @@ impl Columns {
         self.parts as usize * self.cols * DType::F32.bytes()
     }
 
-    /// Adds the parameters of a kernel that sums columns, as [`push_elements`].
+    /// Adds the parameters of a kernel that sums columns, and returns the same as [`push_elements`](super::push_elements).
     pub fn push_columns(
         &self,
         params: &mut Params,
         expr: &Expr,
         leaves: &[View],
         others: &[View],
-    ) -> u64 {
+    ) -> (u64, bool) {
         let width = vector_width(others[0].dtype());
         let (mut whole, rows) = leaves_of(expr, leaves);
         whole.extend(others);
@@ -52,7 +52,8 @@ impl Columns {
         params.push_param(format_args!("uint64_t part_rows"), self.part_rows);
         params.push_param(format_args!("uint64_t parts"), self.parts);
         params.push_param(format_args!("uint32_t wide"), u32::from(are_vectors));
-        self.parts * (self.cols / if are_vectors { width } else { 1 }) as u64
+        let vectors = (self.cols / if are_vectors { width } else { 1 }) as u64;
+        (self.parts * vectors, are_vectors)
     }
 }
 

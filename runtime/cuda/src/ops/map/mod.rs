@@ -1,7 +1,9 @@
 //! Elementwise expressions: the source of a fused kernel is generated for each.
 
 mod columns;
+mod nodes;
 mod params;
+mod repeats;
 mod source;
 mod structure;
 pub mod update;
@@ -11,10 +13,13 @@ use super::partials::add_partials;
 use super::reduce::column_sums;
 use crate::{CudaBackend, GpuContext, Grid, KernelFunction, KernelSource};
 use columns::Columns;
-use meshwright_backend::{DType, ElementwiseOps, Expr, LeafGrad, Node, StreamKind, View, ViewMut};
+use meshwright_backend::{
+    DType, ElementwiseOps, Expr, LeafGrad, LeafStrides, Node, StreamKind, View, ViewMut,
+};
 use params::Params;
-use structure::RequestedGradient;
+use repeats::sum_repeated;
 pub use structure::Structure;
+use structure::{RequestedGradient, inner_stride};
 
 impl ElementwiseOps for CudaBackend {
     fn map(&self, expr: &Expr, leaves: &[View], out: ViewMut) {
@@ -23,8 +28,8 @@ impl ElementwiseOps for CudaBackend {
         check_operands(expr, leaves, out);
         let kernel = Generated::new(gpu, Structure::forward(expr, out.dtype(), leaves.len()));
         let mut params = kernel.params();
-        let items = push_elements(&mut params, expr, leaves, &[out], out.len());
-        push_inputs(&mut params, expr, leaves, out.dtype());
+        let (items, is_aligned) = push_elements(&mut params, expr, leaves, &[out], out.len());
+        push_inputs(&mut params, expr, leaves, (out.dtype(), is_aligned));
         params.push_param(format_args!("{}* out", source::cpp_type(out.dtype())), address(out));
         kernel.launch_kernel(covering(gpu, items), params, |fields| {
             source::forward(expr, out.dtype(), fields)
@@ -45,11 +50,11 @@ impl ElementwiseOps for CudaBackend {
         for (leaf, slot) in leaf_grads.iter_mut().enumerate() {
             let Some(slot) = slot else { continue };
             assert_eq!(slot.view.len(), leaves[leaf].len(), "gradient of leaf {leaf} fits");
-            let dtype = if requested[leaf] == RequestedGradient::RowSum {
-                DType::F32
-            } else {
-                grad.dtype()
-            };
+            let is_sum = matches!(
+                requested[leaf],
+                RequestedGradient::RowSum | RequestedGradient::RepeatedSum
+            );
+            let dtype = if is_sum { DType::F32 } else { grad.dtype() };
             assert_eq!(slot.view.dtype(), dtype, "dtype of the gradient of leaf {leaf}");
             // A sum over no rows, or a leaf that the result does not depend on.
             if (requested[leaf] == RequestedGradient::No || grad.is_empty()) && !slot.accumulate {
@@ -69,6 +74,15 @@ impl ElementwiseOps for CudaBackend {
             return column_sums(gpu, grad, sums);
         }
 
+        sum_repeated(gpu, (expr, leaves), grad, &requested, leaf_grads);
+        let at_once = |requested: &RequestedGradient| match requested {
+            RequestedGradient::RepeatedSum => RequestedGradient::No,
+            other => *other,
+        };
+        let requested: Vec<RequestedGradient> = requested.iter().map(at_once).collect();
+        if requested.iter().all(|requested| *requested == RequestedGradient::No) {
+            return;
+        }
         let grads = |kind| {
             let slots = leaf_grads.iter().zip(&requested).enumerate();
             slots.filter_map(move |(leaf, (slot, requested))| match slot {
@@ -84,11 +98,11 @@ impl ElementwiseOps for CudaBackend {
 
         let kernel = Generated::new(gpu, Structure::backward(expr, grad.dtype(), &requested));
         let mut params = kernel.params();
-        let items = match &columns {
+        let (items, is_aligned) = match &columns {
             None => push_elements(&mut params, expr, leaves, &whole, grad.len()),
             Some(columns) => columns.push_columns(&mut params, expr, leaves, &whole),
         };
-        push_inputs(&mut params, expr, leaves, grad.dtype());
+        push_inputs(&mut params, expr, leaves, (grad.dtype(), is_aligned));
         let element = source::cpp_type(grad.dtype());
         params.push_param(format_args!("const {element}* grad"), address(grad));
         for (leaf, slot) in grads(RequestedGradient::Each) {
@@ -104,7 +118,7 @@ impl ElementwiseOps for CudaBackend {
             parts += part_bytes as u64;
         }
         kernel.launch_kernel(covering(gpu, items), params, |fields| {
-            source::backward(expr, grad.dtype(), &requested, fields)
+            source::backward(expr, grad.dtype(), &requested, None, fields)
         });
 
         for (leaf, parts) in sums {
@@ -132,6 +146,20 @@ fn check_operands(expr: &Expr, leaves: &[View], result: View) {
                 let divides = row > 0 && result.len().is_multiple_of(row);
                 assert!(divides, "row leaf {leaf} divides the result");
             }
+            Node::Along(leaf, strides) => {
+                assert_eq!(
+                    strides.result_len(),
+                    result.len(),
+                    "strides of leaf {leaf} fit the result"
+                );
+                let fits = result.is_empty() || strides.leaf_len() == leaves[*leaf].len();
+                assert!(fits, "strides of leaf {leaf} reach all of its elements");
+                let mut of_leaf = expr.nodes.iter().filter(|other| other.leaf() == Some(*leaf));
+                assert!(of_leaf.all(|other| other == node), "one form of leaf {leaf}");
+            }
+            Node::Position(positions) => {
+                assert_eq!(positions.result_len(), result.len(), "positions fit the result");
+            }
             Node::Dropout(_, dropout) => {
                 assert_eq!(dropout.index.len(), result.len(), "dropout index fits");
             }
@@ -156,6 +184,9 @@ fn requested_gradients(expr: &Expr, leaf_grads: &[Option<LeafGrad>]) -> Vec<Requ
             }
             Node::Row(leaf) if leaf_grads[leaf].is_some() => {
                 requested[leaf] = RequestedGradient::RowSum
+            }
+            Node::Along(leaf, _) if leaf_grads[leaf].is_some() => {
+                requested[leaf] = RequestedGradient::RepeatedSum
             }
             _ => {}
         }
@@ -185,14 +216,14 @@ fn leaves_of<'a>(expr: &Expr, leaves: &[View<'a>]) -> (Vec<View<'a>>, Vec<View<'
 }
 
 /// Adds the parameters of a kernel that iterates over `n` elements; `others` are whole operands in addition to the
-/// leaves. Returns the number of items for threads.
+/// leaves. Returns the number of items for threads, and true if vectors begin at multiples of their width.
 fn push_elements(
     params: &mut Params,
     expr: &Expr,
     leaves: &[View],
     others: &[View],
     n: usize,
-) -> u64 {
+) -> (u64, bool) {
     let width = vector_width(others[0].dtype());
     let (mut whole, rows) = leaves_of(expr, leaves);
     whole.extend(others);
@@ -203,7 +234,7 @@ fn push_elements(
     params.push_param(format_args!("uint64_t n"), n as u64);
     params.push_param(format_args!("uint64_t head"), head);
     params.push_param(format_args!("uint64_t vectors"), count);
-    count.max(n as u64 - count * width as u64)
+    (count.max(n as u64 - count * width as u64), head == 0)
 }
 
 /// Returns true if rows, repeated from an aligned element on, can be read as vectors.
@@ -211,8 +242,21 @@ fn are_vectors(rows: &[View], width: usize) -> bool {
     aligned(rows, width) && rows.iter().all(|row| row.len().is_multiple_of(width))
 }
 
-/// Adds the leaves and constants of an expression.
-fn push_inputs(params: &mut Params, expr: &Expr, leaves: &[View], dtype: DType) {
+/// Adds the leaves and constants of an expression; vectors that the kernel loads begin at multiples of their width if
+/// `is_aligned`.
+fn push_inputs(
+    params: &mut Params,
+    expr: &Expr,
+    leaves: &[View],
+    (dtype, is_aligned): (DType, bool),
+) {
+    for (index, pattern) in expr.stride_patterns().iter().enumerate() {
+        let is_whole = is_aligned && are_runs(pattern, &leaves_along(expr, leaves, pattern), dtype);
+        let sizes = pattern.sizes.iter().chain(&pattern.strides).map(|x| *x as u64);
+        let (dims, inner) = (pattern.sizes.len(), inner_stride(pattern));
+        let words = sizes.chain([u64::from(is_whole)]);
+        params.push_words(format_args!("Along<{dims}, {inner}> along{index}"), words);
+    }
     for (leaf, view) in leaves.iter().enumerate() {
         params.push_param(
             format_args!("const {}* leaf{leaf}", source::cpp_type(dtype)),
@@ -231,10 +275,45 @@ fn push_inputs(params: &mut Params, expr: &Expr, leaves: &[View], dtype: DType) 
                 params.push_param(format_args!("float min{k}"), *min);
                 params.push_param(format_args!("float max{k}"), *max);
             }
+            Node::Pow(_, exponent) => {
+                params.push_param(format_args!("float exponent{k}"), *exponent);
+            }
+            Node::Position(positions) => {
+                let words = [
+                    positions.inner(),
+                    positions.sizes[positions.dim],
+                    positions.offset,
+                    positions.gap_at,
+                    positions.gap,
+                ];
+                let words = words.map(|word| word as u64);
+                params.push_words(format_args!("Positions position{k}"), words);
+            }
             Node::Dropout(_, dropout) => params.push_dropout(format_args!("dropout{k}"), dropout),
             _ => {}
         }
     }
+}
+
+/// Returns the leaves that are read along a pattern.
+fn leaves_along<'a>(expr: &Expr, leaves: &[View<'a>], pattern: &LeafStrides) -> Vec<View<'a>> {
+    let is_along = |node: &Node| match node {
+        Node::Along(leaf, strides) if strides.merged() == *pattern => Some(leaves[*leaf]),
+        _ => None,
+    };
+    expr.nodes.iter().filter_map(is_along).collect()
+}
+
+/// Returns true if vectors that begin at multiples of their width lie in runs of a pattern, and are aligned in leaves.
+fn are_runs(pattern: &LeafStrides, leaves: &[View], dtype: DType) -> bool {
+    let (width, inner) = (vector_width(dtype), pattern.sizes.len() - 1);
+    let are_multiples = |numbers: &[usize]| numbers.iter().all(|x| x.is_multiple_of(width));
+    pattern.sizes[inner].is_multiple_of(width)
+        && match pattern.strides[inner] {
+            0 => true,
+            1 => are_multiples(&pattern.strides[..inner]) && aligned(leaves, width),
+            _ => false,
+        }
 }
 
 /// The kernel of a structure, which is generated and loaded if it is not cached.

@@ -24,8 +24,13 @@ impl Params {
 
     /// Adds a field, declared as in `uint64_t n`, of a C++ type that is laid out as `V`.
     pub fn push_param<V: Pod>(&mut self, declaration: Arguments<'_>, value: V) {
-        self.align(align_of::<V>());
-        self.bytes.extend_from_slice(bytemuck::bytes_of(&value));
+        self.push_bytes(declaration, align_of::<V>(), bytemuck::bytes_of(&value));
+    }
+
+    /// Adds a field of these bytes.
+    pub fn push_bytes(&mut self, declaration: Arguments<'_>, align: usize, bytes: &[u8]) {
+        self.align(align);
+        self.bytes.extend_from_slice(bytes);
         self.declare(declaration);
     }
 

@@ -7,11 +7,12 @@
 use std::borrow::Cow;
 use std::fmt::Write;
 
+use super::nodes::{loads, write_gradients, write_values};
+use super::repeats::SumForm;
 use super::structure::RequestedGradient;
 use crate::KernelSource;
 use crate::kernels::MAP;
 use crate::ops::launch::THREADS;
-use meshwright_backend::unary_function::DerivativeOf;
 use meshwright_backend::{DType, Expr, Node, UnaryFunction};
 
 /// Maximum length of a kernel name.
@@ -63,6 +64,53 @@ __device__ inline void columns(const Params& p) {
 }
 ";
 
+/// The template of a backward kernel that sums over the dims along which leaves are repeated, if the innermost dim is
+/// kept: a thread sums the repeats of N neighboring elements, or a part of them.
+const REPEATED_ROWS: &str = "
+template <int N>
+__device__ inline void repeated_sums(const Params& p) {
+    uint64_t vectors = p.repeats.leaf_len / N;
+    for (uint64_t t = thread_index(); t < p.repeats.parts * vectors; t += thread_count()) {
+        uint64_t part = quotient(t, vectors), leaf;
+        uint64_t first = p.repeats.first_element((t - part * vectors) * N, leaf), end = p.repeats.part_end(part);
+        Sums<N> sums = {};
+        for (uint64_t m = part * p.repeats.part_len; m < end; m++) {
+            uint64_t i = first + p.repeats.repeat(m);
+            Element<N>(p, i).finish(p, i, sums);
+        }
+        sums.store(p, part * p.repeats.leaf_len + leaf);
+    }
+}
+";
+
+/// The template of the same if the innermost dim repeats the leaves: `p.lanes` threads of a warp sum the repeats of one
+/// element, or a part of them. All lanes of a warp take part in its reductions.
+const REPEATED_LANES: &str = "
+template <int N>
+__device__ inline void repeated_sums(const Params& p) {
+    uint64_t groups = 32 / p.lanes, total = p.repeats.parts * p.repeats.leaf_len;
+    uint32_t lane = threadIdx.x % p.lanes;
+    for (uint64_t t = thread_index() / 32 * groups; t < total; t += thread_count() / 32 * groups) {
+        uint64_t own = t + threadIdx.x % 32 / p.lanes, part = quotient(own, p.repeats.leaf_len), leaf = 0;
+        Sums<N> sums = {};
+        if (own < total) {
+            uint64_t first = p.repeats.first_element(own - part * p.repeats.leaf_len, leaf);
+            uint64_t end = p.repeats.part_end(part);
+            for (uint64_t m = part * p.repeats.part_len + lane * N; m < end; m += p.lanes * N) {
+                uint64_t i = first + p.repeats.repeat(m);
+                Element<N>(p, i).finish(p, i, sums);
+            }
+        }
+        sums.reduce(p.lanes);
+        if (own < total && lane == 0) sums.first().store(p, part * p.repeats.leaf_len + leaf);
+    }
+}
+";
+
+const REPEATED: &str = "    if (p.wide) repeated_sums<WIDE<T>>(p);
+    else repeated_sums<1>(p);
+";
+
 const COLUMNS: &str = "    if (p.wide) columns<WIDE<T>>(p);
     else columns<1>(p);
 ";
@@ -94,47 +142,73 @@ pub(super) fn forward(expr: &Expr, dtype: DType, fields: &str) -> KernelSource {
     KernelSource { name: Cow::Owned(name), text: Cow::Owned(text) }
 }
 
-/// Returns the source of the kernel that computes the gradients of the leaves of `expr`, as [`forward`].
+/// Returns the source of the kernel that computes the gradients of the leaves of `expr`, as [`forward`]; `form` is that
+/// of sums over the dims along which leaves are repeated.
 pub(super) fn backward(
     expr: &Expr,
     dtype: DType,
     requested: &[RequestedGradient],
+    form: Option<SumForm>,
     fields: &str,
 ) -> KernelSource {
     let kinds = requested.iter().map(|requested| match requested {
         RequestedGradient::No => 'n',
         RequestedGradient::Each => 'e',
         RequestedGradient::RowSum => 'r',
+        RequestedGradient::RepeatedSum => 's',
     });
     let name = name("map_backward", expr, dtype, &format!("_{}", kinds.collect::<String>()));
-    let all_of = |kind| {
-        let leaves = requested.iter().enumerate().filter(move |(_, requested)| **requested == kind);
+    let leaves_as = |kinds: &[RequestedGradient]| {
+        let leaves = requested.iter().enumerate().filter(|(_, kind)| kinds.contains(kind));
         leaves.map(|(leaf, _)| leaf).collect::<Vec<_>>()
     };
-    let (each, row_sums) = (all_of(RequestedGradient::Each), all_of(RequestedGradient::RowSum));
+    let each = leaves_as(&[RequestedGradient::Each]);
+    let sums = leaves_as(&[RequestedGradient::RowSum, RequestedGradient::RepeatedSum]);
 
     let mut text = source_head(expr, dtype, fields);
-    text += "template <int N>\nstruct Sums {\n";
-    for leaf in &row_sums {
-        let _ = writeln!(text, "    float d{leaf}[N];");
-    }
-    if !row_sums.is_empty() {
-        text += "    __device__ void store(const Params& p, uint64_t at) const {\n";
-        for leaf in &row_sums {
-            let _ = writeln!(text, "        store_vector(p.sums{leaf} + at, d{leaf});");
-        }
-        text += "    }\n";
-    }
-    text += "};\n\n";
+    write_sums(&mut text, &sums, form);
     write_element(&mut text, expr, requested, &each);
-    let body = if row_sums.is_empty() {
-        EACH_GRADIENT
-    } else {
-        text += ROWS;
-        COLUMNS
+    let body = match form {
+        Some(SumForm { in_lanes, .. }) => {
+            text += if in_lanes { REPEATED_LANES } else { REPEATED_ROWS };
+            REPEATED
+        }
+        None if sums.is_empty() => EACH_GRADIENT,
+        None => {
+            text += ROWS;
+            COLUMNS
+        }
     };
     let _ = writeln!(text, "\nKERNEL_OF({THREADS}, {name})(Params p) {{\n{body}}}");
     KernelSource { name: Cow::Owned(name), text: Cow::Owned(text) }
+}
+
+/// Writes the class of the sums of one thread: of the gradients of these leaves, for N columns.
+fn write_sums(text: &mut String, leaves: &[usize], form: Option<SumForm>) {
+    *text += "template <int N>\nstruct Sums {\n";
+    for leaf in leaves {
+        let _ = writeln!(text, "    float d{leaf}[N];");
+    }
+    if !leaves.is_empty() {
+        *text += "    __device__ void store(const Params& p, uint64_t at) const {\n";
+        for leaf in leaves {
+            let _ = writeln!(text, "        store_vector(p.sums{leaf} + at, d{leaf});");
+        }
+        *text += "    }\n";
+    }
+    if form.is_some_and(|form| form.in_lanes) {
+        *text += "    __device__ void reduce(int lanes) {\n";
+        for leaf in leaves {
+            let _ = writeln!(text, "        for (int n = 1; n < N; n++) d{leaf}[0] += d{leaf}[n];");
+            let _ = writeln!(text, "        d{leaf}[0] = warp_reduce(d{leaf}[0], Sum(), lanes);");
+        }
+        *text += "    }\n    __device__ Sums<1> first() const {\n        return {";
+        for leaf in leaves {
+            let _ = write!(text, "{{d{leaf}[0]}}, ");
+        }
+        *text += "};\n    }\n";
+    }
+    *text += "};\n\n";
 }
 
 /// Returns the text before the functions of a kernel: the header, the functions in `expr`, and the parameters.
@@ -160,6 +234,13 @@ fn name(prefix: &str, expr: &Expr, dtype: DType, suffix: &str) -> String {
         let _ = match node {
             Node::Leaf(leaf) => write!(name, "_x{leaf}"),
             Node::Row(leaf) => write!(name, "_row{leaf}"),
+            Node::Along(leaf, _) => write!(name, "_along{leaf}"),
+            Node::Position(_) => write!(name, "_position"),
+            Node::Max(..) => write!(name, "_max"),
+            Node::Min(..) => write!(name, "_min"),
+            Node::Compare(comparison, ..) => write!(name, "_{}", comparison.name()),
+            Node::Select(..) => write!(name, "_select"),
+            Node::Pow(..) => write!(name, "_pow"),
             Node::Constant(_) => write!(name, "_constant"),
             Node::Add(..) => write!(name, "_add"),
             Node::Sub(..) => write!(name, "_sub"),
@@ -203,125 +284,4 @@ fn write_element(text: &mut String, expr: &Expr, requested: &[RequestedGradient]
         let _ = writeln!(text, "        store_vector(p.grad{leaf} + i, d{leaf});");
     }
     *text += "    }\n};\n";
-}
-
-/// Returns the nodes that are vectors of leaves and of dropout factors, with the statements that load them from element
-/// `i` on. A leaf that occurs twice is loaded twice in the source; the compiler merges the loads.
-fn loads(expr: &Expr) -> impl Iterator<Item = (usize, String)> {
-    expr.nodes.iter().enumerate().filter_map(|(k, node)| match node {
-        Node::Leaf(leaf) => Some((k, format!("load_vector(p.leaf{leaf} + i, x{k});"))),
-        Node::Row(leaf) => {
-            Some((k, format!("load_vector(p.leaf{leaf} + modulo(i, p.len{leaf}), x{k});")))
-        }
-        Node::Dropout(..) => Some((k, format!("p.dropout{k}.mask(i, x{k});"))),
-        _ => None,
-    })
-}
-
-/// Returns the statements that compute every node for element `n` of a vector.
-fn write_values(text: &mut String, expr: &Expr) {
-    for (k, node) in expr.nodes.iter().enumerate() {
-        let value = match node {
-            Node::Leaf(_) | Node::Row(_) => format!("x{k}[n]"),
-            Node::Constant(_) => format!("p.constant{k}"),
-            Node::Add(a, b) => add(&format!("v{a}"), &format!("v{b}")),
-            Node::Sub(a, b) => format!("__fsub_rn(v{a}, v{b})"),
-            Node::Mul(a, b) => format!("__fmul_rn(v{a}, v{b})"),
-            Node::Div(a, b) => format!("__fdiv_rn(v{a}, v{b})"),
-            Node::Scale(a, _) => format!("__fmul_rn(v{a}, p.factor{k})"),
-            Node::Offset(a, _) => add(&format!("v{a}"), &format!("p.offset{k}")),
-            Node::Clamp(a, ..) => {
-                format!("v{a} < p.min{k} ? p.min{k} : v{a} > p.max{k} ? p.max{k} : v{a}")
-            }
-            Node::Apply(function, a) => format!("{}_forward(v{a})", function.name()),
-            Node::Dropout(a, _) => format!("__fmul_rn(v{a}, x{k}[n])"),
-        };
-        let _ = writeln!(text, "        [[maybe_unused]] float v{k} = {value};");
-    }
-}
-
-/// Returns the statements that compute the gradients of nodes, last to first: each is the sum over the nodes that read
-/// it.
-fn write_gradients(text: &mut String, expr: &Expr, requested: &[RequestedGradient]) {
-    let last = expr.nodes.len() - 1;
-    let mut sent = vec![Vec::new(); expr.nodes.len()];
-    let mut of_leaf = vec![Vec::new(); requested.len()];
-    sent[last].push("g[n]".to_string());
-    let leads = leads_to_requested(expr, requested);
-    for (k, node) in expr.nodes.iter().enumerate().rev() {
-        if !leads[k] || sent[k].is_empty() {
-            continue;
-        }
-        let _ = writeln!(text, "        float g{k} = {};", sum(&sent[k]));
-        match node {
-            Node::Leaf(leaf) | Node::Row(leaf) => of_leaf[*leaf].push(format!("g{k}")),
-            Node::Constant(_) => {}
-            Node::Add(a, b) => {
-                sent[*a].push(format!("g{k}"));
-                sent[*b].push(format!("g{k}"));
-            }
-            Node::Sub(a, b) => {
-                sent[*a].push(format!("g{k}"));
-                sent[*b].push(format!("-g{k}"));
-            }
-            Node::Mul(a, b) => {
-                sent[*a].push(format!("__fmul_rn(g{k}, v{b})"));
-                sent[*b].push(format!("__fmul_rn(g{k}, v{a})"));
-            }
-            Node::Div(a, b) => {
-                sent[*a].push(format!("__fdiv_rn(g{k}, v{b})"));
-                sent[*b].push(format!("-__fmul_rn(g{k}, __fdiv_rn(v{k}, v{b}))"));
-            }
-            Node::Scale(a, _) => sent[*a].push(format!("__fmul_rn(g{k}, p.factor{k})")),
-            Node::Offset(a, _) => sent[*a].push(format!("g{k}")),
-            Node::Clamp(a, ..) => {
-                sent[*a].push(format!("(v{a} < p.min{k} || v{a} > p.max{k} ? 0.0f : g{k})"));
-            }
-            Node::Apply(function, a) => {
-                let operand = match function.derivative_of() {
-                    DerivativeOf::Input => a,
-                    DerivativeOf::Output => &k,
-                };
-                sent[*a].push(format!("{}_backward(g{k}, v{operand})", function.name()));
-            }
-            Node::Dropout(a, _) => sent[*a].push(format!("__fmul_rn(g{k}, x{k}[n])")),
-        }
-    }
-    for (leaf, (requested, sent)) in requested.iter().zip(of_leaf).enumerate() {
-        let own = sum(&sent);
-        let _ = match requested {
-            RequestedGradient::No => Ok(()),
-            RequestedGradient::Each => {
-                let added = add(&format!("d{leaf}[n]"), &own);
-                writeln!(text, "        d{leaf}[n] = p.add{leaf} ? {added} : {own};")
-            }
-            RequestedGradient::RowSum => {
-                let added = add(&format!("sums.d{leaf}[n]"), &own);
-                writeln!(text, "        sums.d{leaf}[n] = {added};")
-            }
-        };
-    }
-}
-
-/// Returns the sum of two values.
-fn add(a: &str, b: &str) -> String {
-    format!("__fadd_rn({a}, {b})")
-}
-
-/// Returns the sum of `terms`, in their order; 0 without terms.
-fn sum(terms: &[String]) -> String {
-    let sum = terms.iter().cloned().reduce(|sum, term| add(&sum, &term));
-    sum.unwrap_or_else(|| "0.0f".to_owned())
-}
-
-/// Returns, per node, true if a required leaf gradient depends on the gradient of the node.
-fn leads_to_requested(expr: &Expr, requested: &[RequestedGradient]) -> Vec<bool> {
-    let mut leads = Vec::with_capacity(expr.nodes.len());
-    for node in &expr.nodes {
-        leads.push(match node {
-            Node::Leaf(leaf) | Node::Row(leaf) => requested[*leaf] != RequestedGradient::No,
-            _ => node.operands().any(|operand| leads[operand]),
-        });
-    }
-    leads
 }

@@ -1,7 +1,8 @@
 //! The structure of an elementwise expression, which determines the source of its kernel.
 
+use super::repeats::SumForm;
 use crate::ops::strided::StridedBlock;
-use meshwright_backend::{DType, Expr, Node, UpdateExpr, UpdateNode};
+use meshwright_backend::{DType, Expr, LeafStrides, Node, UpdateExpr, UpdateNode};
 
 /// The structure of an expression and of its gradients, without sizes, addresses and constants: the key of the cache of
 /// kernels.
@@ -17,6 +18,8 @@ pub(super) enum RequestedGradient {
     Each,
     /// Summed over rows.
     RowSum,
+    /// Summed over the dims along which the leaf is repeated.
+    RepeatedSum,
 }
 
 impl Structure {
@@ -33,6 +36,20 @@ impl Structure {
     ) -> Structure {
         let mut structure = Structure::new(1, expr, dtype, requested.len());
         structure.0.extend(requested.iter().map(|requested| [*requested as u32, 0, 0]));
+        structure
+    }
+
+    /// Returns the structure of the kernel that sums the gradients of leaves that are repeated along some dims.
+    pub(super) fn repeated_sums(
+        expr: &Expr,
+        dtype: DType,
+        requested: &[RequestedGradient],
+        form: SumForm,
+    ) -> Structure {
+        let mut structure = Structure::backward(expr, dtype, requested);
+        structure.0[0][0] = 3;
+        let dims = [form.kept, form.repeated].map(|dims| dims as u32);
+        structure.0.push([dims[0], dims[1], u32::from(form.in_lanes)]);
         structure
     }
 
@@ -54,12 +71,24 @@ impl Structure {
     fn new(direction: u32, expr: &Expr, dtype: DType, leaves: usize) -> Structure {
         let mut words = Vec::with_capacity(1 + expr.nodes.len() + leaves);
         words.push([direction, dtype as u32, leaves as u32]);
-        words.extend(expr.nodes.iter().map(node_words));
+        let patterns = expr.stride_patterns();
+        words.extend(expr.nodes.iter().map(|node| node_words(node, &patterns)));
         Structure(words)
     }
 }
 
-fn node_words(node: &Node) -> [u32; 3] {
+/// Returns the position of the strides of a leaf among the patterns of its expression.
+pub(super) fn pattern_of(patterns: &[LeafStrides], strides: &LeafStrides) -> usize {
+    let merged = strides.merged();
+    patterns.iter().position(|known| *known == merged).expect("all patterns are listed")
+}
+
+/// Returns the stride of the innermost dim as kernels are compiled for: 0, 1, or 2 for others.
+pub(super) fn inner_stride(pattern: &LeafStrides) -> usize {
+    pattern.strides.last().map_or(0, |stride| (*stride).min(2))
+}
+
+fn node_words(node: &Node, patterns: &[LeafStrides]) -> [u32; 3] {
     let [kind, a, b] = match node {
         Node::Leaf(leaf) => [0, *leaf, 0],
         Node::Row(leaf) => [1, *leaf, 0],
@@ -77,6 +106,18 @@ fn node_words(node: &Node) -> [u32; 3] {
         Node::Div(a, b) => [10, *a, *b],
         Node::Clamp(a, ..) => [11, *a, 0],
         Node::Constant(_) => [12, 0, 0],
+        // Of this pattern, with as many dims.
+        Node::Along(leaf, strides) => {
+            let pattern = pattern_of(patterns, strides);
+            let (dims, inner) = (patterns[pattern].sizes.len(), inner_stride(&patterns[pattern]));
+            [13, *leaf, pattern | dims << 8 | inner << 16]
+        }
+        Node::Position(_) => [14, 0, 0],
+        Node::Max(a, b) => [15, *a, *b],
+        Node::Min(a, b) => [16, *a, *b],
+        Node::Select(mask, a, b) => [17 | mask << 8, *a, *b],
+        Node::Pow(a, _) => [18, *a, 0],
+        Node::Compare(comparison, a, b) => [19 + *comparison as usize, *a, *b],
     };
     [kind, a, b].map(|word| word as u32)
 }

@@ -24,6 +24,7 @@ use crate::train::{Error, LanguageModel, Outline, Result};
 use meshwright_sim::StepLog;
 
 use super::checks::check_documents_are_used;
+use super::declaration::ParamCount;
 use super::pipeline::PipelinePlan;
 
 use dry_run::{DryRunFindings, Peaks};
@@ -65,23 +66,24 @@ struct StageMemory {
 }
 
 impl MemoryPlan {
-    /// Plans the state of `parameters` parameters and the residual stream at one layer: a lower bound that takes no
+    /// Plans the state of `count` parameters and the residual stream at one layer: a lower bound that takes no
     /// time, however large the sizes are. Counts dims that do not divide evenly, and pipeline stages, as if they did,
     /// and all parameters as if they belonged to experts.
-    pub fn of_parameters(config: &Config, outline: &Outline, parameters: f64) -> MemoryPlan {
+    pub fn of_parameters(config: &Config, outline: &Outline, count: ParamCount) -> MemoryPlan {
         let degree = |axis| config.mesh.degree(axis) as f64;
         let each = StateBytes::per_parameter(config);
         let split = [AxisId::Tp, AxisId::Pp, AxisId::Ep].map(degree);
-        let parameters = parameters / split.into_iter().product::<f64>();
+        let split = split.into_iter().product::<f64>();
+        let (all, trained) = (count.all / split, count.trained / split);
         let parts = config.mesh.degree_of(AxisSet::DATA) * config.micro_batches;
         let tokens = config.batch as f64 * config.seq as f64 / parts as f64;
         let tokens = tokens / (degree(AxisId::Cp) * degree(AxisId::Tp));
         let element = config.dtype.dtype().bytes() as f64;
         let mut largest = Peaks::default();
         for (category, bytes) in [
-            (Category::Parameters, each.parameters * parameters),
-            (Category::Gradients, each.gradients * parameters),
-            (Category::Optimizer, each.optimizer * parameters),
+            (Category::Parameters, each.parameters * all),
+            (Category::Gradients, each.gradients * trained),
+            (Category::Optimizer, each.optimizer * trained),
             (Category::Activations, element * tokens * outline.hidden as f64),
         ] {
             largest.of[category as usize] = bytes;
@@ -354,7 +356,8 @@ mod tests {
     }
 
     fn plan(config: &Config) -> MemoryPlan {
-        MemoryPlan::of_parameters(config, &TINY, PARAMETERS)
+        let count = ParamCount { all: PARAMETERS, trained: PARAMETERS };
+        MemoryPlan::of_parameters(config, &TINY, count)
     }
 
     #[test]

@@ -66,7 +66,8 @@ fn are_frequencies(rope: &RopeParameters, head_dim: usize, values: &[f32]) -> bo
     let is_close = |(found, expected): (&f32, &f64)| {
         (f64::from(*found) - expected).abs() <= expected / 256.0 + 6e-8
     };
-    [*rope, RopeParameters { scaling: RopeScaling::Default, ..*rope }].iter().any(|rope| {
+    let unscaled = RopeParameters { scaling: RopeScaling::Default, ..rope.clone() };
+    [rope, &unscaled].into_iter().any(|rope| {
         // Of the shortest sequence, for which dynamic frequencies are those that the model was made with.
         let Ok(expected) = RotaryFrequencies::new(rope, head_dim, 1) else { return false };
         let expected = expected.per_position;

@@ -8,6 +8,9 @@ pub(crate) mod file_names;
 mod format;
 mod import;
 mod other_content;
+mod rope;
+#[cfg(test)]
+mod rope_tests;
 mod settings;
 mod side_files;
 mod stacked;
@@ -20,6 +23,7 @@ pub use export::{ExportLock, HfExport};
 pub use family::{ConfigFile, HfConfig, TensorRole};
 pub use format::HfFormat;
 pub use import::HfFolder;
+pub use rope::{read_rope, write_rope};
 pub use settings::HfSettings;
 pub use side_files::SideFiles;
 pub use stacked::StackedWeights;

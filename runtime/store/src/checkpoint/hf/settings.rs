@@ -112,6 +112,23 @@ impl<'a> HfSettings<'a> {
         }
     }
 
+    /// Returns a list of numbers.
+    ///
+    /// # Errors
+    /// A value that is not a list, or has other elements than numbers of at least 0.
+    pub fn numbers(&self, key: &str) -> Result<Option<Vec<f64>>> {
+        let Some(value) = self.get(key) else { return Ok(None) };
+        let Value::Array(items) = value else {
+            return Err(format!("{key} must be a list of numbers, not {value}"));
+        };
+        let number = |(index, item): (usize, &Value)| {
+            let number = item.as_f64().filter(|number| *number >= 0.0);
+            number
+                .ok_or_else(|| format!("{key}[{index}] must be a number of at least 0, not {item}"))
+        };
+        items.iter().enumerate().map(number).collect::<Result<_>>().map(Some)
+    }
+
     /// Returns true or false.
     ///
     /// # Errors

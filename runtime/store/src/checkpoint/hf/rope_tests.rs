@@ -1,15 +1,18 @@
 //! Import and export of rotary parameters in `config.json`.
 
+use std::sync::Arc;
+
 use serde_json::{Map, Value, json};
 
-use crate::rope::{read_parameters, write_parameters};
-use meshwright_core::rotary::{Llama3Scaling, RopeParameters, RopeScaling, YarnScaling};
-use meshwright_store::checkpoint::hf::HfSettings;
+use super::{HfSettings, read_rope, write_rope};
+use meshwright_core::rotary::{
+    Llama3Scaling, LongRopeScaling, RopeParameters, RopeScaling, YarnScaling,
+};
 
 /// Heads of 64 elements, made for 4096 positions.
 fn read(config: &Value) -> Result<RopeParameters, String> {
     let Value::Object(config) = config else { panic!("{config} is an object") };
-    read_parameters(&HfSettings::new(config), 10_000.0, 64, 4096)
+    read_rope(&HfSettings::new(config), 10_000.0, 64, 4096)
 }
 
 fn scaled(scaling: RopeScaling) -> RopeParameters {
@@ -23,6 +26,17 @@ fn llama3() -> RopeScaling {
         high_freq_factor: 4.0,
         original_positions: 8192,
     })
+}
+
+fn long_rope(pairs: usize, attention_factor: Option<f64>) -> RopeScaling {
+    let divisors = |step: f64| (0..pairs).map(|pair| 1.0 + step * pair as f64).collect();
+    RopeScaling::LongRope(Arc::new(LongRopeScaling {
+        short: divisors(0.01),
+        long: divisors(2.0),
+        original_positions: 1024,
+        factor: 4.0,
+        attention_factor,
+    }))
 }
 
 #[test]
@@ -43,19 +57,26 @@ fn parameters_survive_export_and_import() {
             ..yarn
         }),
         llama3(),
+        long_rope(32, None),
+        long_rope(8, Some(1.25)),
     ] {
-        for partial_rotary_factor in [1.0, 0.25] {
-            let parameters = RopeParameters { partial_rotary_factor, ..scaled(scaling) };
+        let of_parts: &[f64] = match &scaling {
+            RopeScaling::LongRope(scaling) if scaling.short.len() == 32 => &[1.0],
+            RopeScaling::LongRope(_) => &[0.25],
+            _ => &[1.0, 0.25],
+        };
+        for &partial_rotary_factor in of_parts {
+            let parameters = RopeParameters { partial_rotary_factor, ..scaled(scaling.clone()) };
             let mut config = Map::new();
-            write_parameters(&parameters, &mut config);
+            write_rope(&parameters, &mut config);
             let is_scaled = scaling != RopeScaling::Default;
             assert_eq!(config.contains_key("rope_scaling"), is_scaled, "{scaling:?}");
-            assert_eq!(read(&Value::Object(config.clone())), Ok(parameters), "{config:?}");
+            assert_eq!(read(&Value::Object(config.clone())), Ok(parameters.clone()), "{config:?}");
             // One of the two forms suffices.
             for form in ["rope_parameters", "rope_scaling"].into_iter().filter(|_| is_scaled) {
                 let mut config = config.clone();
                 config.remove(form);
-                assert_eq!(read(&Value::Object(config)), Ok(parameters), "without {form}");
+                assert_eq!(read(&Value::Object(config)), Ok(parameters.clone()), "without {form}");
             }
         }
     }
@@ -89,13 +110,42 @@ fn both_spellings_of_real_files_are_understood() {
     assert_eq!(found, Ok(part));
 }
 
+/// Phi-3 has the original length at the top level, and no factor.
+#[test]
+fn long_rope_of_phi_3_has_a_factor_by_its_lengths() {
+    let divisors = vec![1.5; 32];
+    let found = read(&json!({ "original_max_position_embeddings": 1024,
+        "rope_scaling": { "type": "longrope", "short_factor": divisors, "long_factor": divisors } }));
+    let Ok(RopeParameters { scaling: RopeScaling::LongRope(scaling), .. }) = found else {
+        panic!("{found:?}")
+    };
+    assert_eq!((scaling.original_positions, scaling.factor), (1024, 4.0));
+    assert_eq!(scaling.attention_factor, None);
+}
+
 #[test]
 fn parameters_that_cannot_be_followed_are_refused() {
     for (config, reason) in [
         (
             json!({ "rope_parameters": { "rope_type": "longrope", "short_factor": [1.0] } }),
-            "rope_parameters.rope_type is \"longrope\"; only \"default\", \"linear\", \"dynamic\", \"yarn\" and \
-             \"llama3\" are supported",
+            "rope_parameters.long_factor is missing",
+        ),
+        (
+            json!({ "rope_parameters": { "rope_type": "longrope", "short_factor": [1.0], "long_factor": [1] } }),
+            "rope_parameters.short_factor has 1 numbers, but a head has 32 rotated pairs",
+        ),
+        (
+            json!({ "rope_parameters": { "rope_type": "longrope", "short_factor": [1.0, "2"] } }),
+            "rope_parameters.short_factor[1] must be a number of at least 0, not \"2\"",
+        ),
+        (
+            json!({ "rope_scaling": { "type": "longrope", "short_factor": 1.0, "long_factor": 2.0 } }),
+            "rope_scaling.short_factor must be a list of numbers, not 1.0",
+        ),
+        (
+            json!({ "rope_parameters": { "rope_type": "xpos", "scale_base": 512 } }),
+            "rope_parameters.rope_type is \"xpos\"; only \"default\", \"linear\", \"dynamic\", \"yarn\", \
+             \"llama3\" and \"longrope\" are supported",
         ),
         (json!({ "rope_scaling": { "type": "su" } }), "rope_scaling.rope_type is \"su\"; only"),
         (

@@ -1,146 +1,102 @@
-//! RMSNorm and LayerNorm over the last dim.
+//! The norms as untyped operations.
 
-use std::marker::PhantomData;
 use std::sync::Arc;
 
-use crate::layout::{AxisSet, Dim, Dims, Ends, OnEveryRank, Seal, Whole};
+use crate::layout::AxisSet;
 use crate::tensor::{
-    Count, InBackward, Init, Operand, Operands, Operation, OperationBackward, OperationForward,
-    OperationInput, OperationParam, ParamRef, Tensor, Value, apply, gradient_axes,
+    Count, InBackward, Operands, Operation, OperationBackward, OperationForward, OperationInput,
+    OperationParam, ParamRef, Rank, Value, apply,
 };
 use meshwright_backend::ops::norm::{
-    LayerNormArgs, LayerNormBackwardArgs, RmsNormArgs, RmsNormBackwardArgs,
+    GainAndGradient, LayerNormArgs, LayerNormBackwardArgs, RmsNormArgs, RmsNormBackwardArgs,
+    RmsNormSumsArgs, RowSums,
 };
-use meshwright_backend::{Buffer, ResidualSum, View};
+use meshwright_backend::{Buffer, ReduceOp, ResidualSum, View};
+use meshwright_comm::Site;
 
-use super::chain::stage_layers;
-use super::{Build, Builder, Layer};
+use super::NormOptions;
 
-/// `x / sqrt(mean(x²) + eps) * weight` over the last dim `H` (Zhang and Sennrich, 2019).
-///
-/// Shape: `[.., H] -> [.., H]`; `weight[H]`.
-///
-/// Every rank normalizes the same activation, or its shard of a sequence-parallel stream; in the second case the
-/// gradient of the weight is reduced over the axis.
-pub struct RmsNorm<H> {
-    weight: ParamRef,
-    eps: f32,
-    dim: PhantomData<H>,
+/// Rows whose columns are divided among the ranks of some axes.
+pub(super) struct SplitRows {
+    pub(super) axes: AxisSet,
+    /// Columns of a whole row.
+    pub(super) cols: usize,
+    pub(super) site: Site,
 }
 
-/// `(x - mean(x)) / sqrt(var(x) + eps) * weight + bias` over the last dim `H` (Ba, Kiros and Hinton, 2016).
-///
-/// Shape: `[.., H] -> [.., H]`; `weight[H]`, `bias[H]`.
-pub struct LayerNorm<H> {
-    weight: ParamRef,
-    bias: ParamRef,
-    eps: f32,
-    dim: PhantomData<H>,
-}
+impl SplitRows {
+    /// Returns the sums over whole rows of squares of `x`, or of its products with `factors`.
+    fn sums(
+        &self,
+        rank: &Rank,
+        cols: usize,
+        x: View<'_>,
+        factors: Option<GainAndGradient<'_>>,
+    ) -> Buffer {
+        let mut sums = rank.alloc_statistics(x.len() / cols);
+        let args = RmsNormSumsArgs { cols, x, factors, sums: sums.view_mut() };
+        rank.backend().rms_norm_sums(args);
+        rank.all_reduce(self.axes, &self.site, ReduceOp::Sum, sums.view_mut());
+        sums
+    }
 
-/// Input shapes of a norm over `H`: they end in a whole `H`.
-#[diagnostic::on_unimplemented(
-    message = "a norm over `{H}` cannot take an activation shaped `{Self}`",
-    label = "does not end in a whole `{H}`",
-    note = "a norm reads all of `{H}`: reduce or gather the activation first, or end the region with a row-parallel \
-            layer (`#[sharded(tp = \"row\")]`)"
-)]
-pub trait NormInput<H>: Dims {
-    /// The axes over which the weight's gradient is partial.
-    const GRADIENT_AXES: AxisSet;
-    #[doc(hidden)]
-    const SEAL: Seal;
-}
-
-#[diagnostic::do_not_recommend]
-impl<X: Ends<H>, H: Whole> NormInput<H> for X {
-    const GRADIENT_AXES: AxisSet = gradient_axes(X::VARIES, X::VARIES, H::VARIES);
-    const SEAL: Seal = Seal::new();
-}
-
-/// Normalizes `x`.
-impl<H, S: NormInput<H>, T: Operand<Shape = S>> Layer<T> for RmsNorm<H> {
-    type Out = Tensor<S>;
-
-    #[track_caller]
-    fn forward(&self, x: &T) -> Self::Out {
-        Tensor::from_untyped(rms_norm(
-            x.operand().value(),
-            &self.weight,
-            self.eps,
-            S::GRADIENT_AXES,
-        ))
+    /// Returns the sums as operands of a kernel.
+    fn given<'s>(rows: Option<&Self>, sums: Option<&'s Buffer>) -> Option<RowSums<'s>> {
+        Some(RowSums { sums: sums?.view(), cols: rows?.cols })
     }
 }
 
-/// Normalizes `x`.
-impl<H, S: NormInput<H>, T: Operand<Shape = S>> Layer<T> for LayerNorm<H> {
-    type Out = Tensor<S>;
-
-    #[track_caller]
-    fn forward(&self, x: &T) -> Self::Out {
-        let axes = S::GRADIENT_AXES;
-        Tensor::from_untyped(layer_norm(
-            x.operand().value(),
-            &self.weight,
-            &self.bias,
-            self.eps,
-            axes,
-        ))
-    }
-}
-
-impl<H: Whole> Build for RmsNorm<H>
-where
-    H::Home: OnEveryRank<H>,
-{
-    fn build(builder: &mut Builder<'_>) -> Self {
-        let weight = builder.param::<(H,)>("weight", Init::Ones).handle().clone();
-        RmsNorm { weight, eps: builder.sizes().norm_eps, dim: PhantomData }
-    }
-}
-
-impl<H: Whole> Build for LayerNorm<H>
-where
-    H::Home: OnEveryRank<H>,
-{
-    fn build(builder: &mut Builder<'_>) -> Self {
-        let weight = builder.param::<(H,)>("weight", Init::Ones).handle().clone();
-        let bias = builder.param::<(H,)>("bias", Init::Zeros).handle().clone();
-        LayerNorm { weight, bias, eps: builder.sizes().norm_eps, dim: PhantomData }
-    }
-}
-
-stage_layers! {
-    LayerNorm<H>;
-    RmsNorm<H>;
-}
-
+/// Normalizes `x`; with `split`, rows whose other columns other ranks have.
 #[track_caller]
-fn rms_norm(x: &Value, weight: &ParamRef, eps: f32, axes: AxisSet) -> Value {
+pub(super) fn rms_norm(
+    x: &Value,
+    weight: &ParamRef,
+    options: NormOptions,
+    axes: AxisSet,
+    split: Option<SplitRows>,
+) -> Value {
     weight.check_trailing(x.extents());
     let in_backward = InBackward::Reads;
     let weight = OperationParam { param: weight, gradient_axes: axes, in_backward };
-    apply(RmsNormOperation { eps }, operands(x, [weight]))
+    let split = split.filter(|split| x.rank().degree_of(split.axes) > 1);
+    // The sum of a residual is computed before its squares.
+    let sum = if split.is_some() { Sum::Before } else { Sum::InKernel };
+    apply(RmsNormOperation { options, split }, operands(x, [weight], sum))
 }
 
+/// Normalizes `x`.
 #[track_caller]
-fn layer_norm(x: &Value, weight: &ParamRef, bias: &ParamRef, eps: f32, axes: AxisSet) -> Value {
+pub(super) fn layer_norm(
+    x: &Value,
+    weight: &ParamRef,
+    bias: &ParamRef,
+    eps: f32,
+    axes: AxisSet,
+) -> Value {
     weight.check_trailing(x.extents());
     let param = |param, in_backward| OperationParam { param, gradient_axes: axes, in_backward };
     let params = [param(weight, InBackward::Reads), param(bias, InBackward::Ignores)];
-    apply(LayerNormOperation { eps }, operands(x, params))
+    apply(LayerNormOperation { eps }, operands(x, params, Sum::InKernel))
 }
 
-/// Returns the operands of a norm; the kernel of forward computes the residual sum before it.
+/// The computation of a residual that is added before a norm.
+#[derive(Clone, Copy, PartialEq)]
+enum Sum {
+    InKernel,
+    Before,
+}
+
+/// Returns the operands of a norm.
 fn operands<'a, const P: usize>(
     x: &'a Value,
     params: [OperationParam<'a>; P],
+    sum: Sum,
 ) -> Operands<'a, Count<1>, Count<P>> {
+    let input = OperationInput::new(x, InBackward::Reads);
     Operands {
         rank: x.rank(),
         path: params[0].param.path(),
-        inputs: [OperationInput::new(x, InBackward::Reads).or_deferred_sum()],
+        inputs: [if sum == Sum::InKernel { input.or_deferred_sum() } else { input }],
         params,
         extents: x.extents().to_vec(),
     }
@@ -154,7 +110,8 @@ fn with_residual(x: &Value, mut kernel: impl FnMut(View<'_>, Option<ResidualSum<
 }
 
 struct RmsNormOperation {
-    eps: f32,
+    options: NormOptions,
+    split: Option<SplitRows>,
 }
 
 impl Operation<Count<1>, Count<1>> for RmsNormOperation {
@@ -165,10 +122,14 @@ impl Operation<Count<1>, Count<1>> for RmsNormOperation {
         let OperationForward { rank, inputs: [x], params: [weight], .. } = forward;
         let mut y = rank.alloc_activation(x.len());
         let mut inv_rms = rank.alloc_statistics(x.len() / weight.len());
+        let split = self.split.as_ref();
+        let sums = split.map(|split| split.sums(rank, weight.len(), x.compute().data.view(), None));
         with_residual(x, |x, residual| {
             let (y, inv_rms) = (y.view_mut(), inv_rms.view_mut());
-            let eps = self.eps;
-            rank.backend().rms_norm(RmsNormArgs { x, residual, weight, eps, y, inv_rms });
+            let NormOptions { eps, offset } = self.options;
+            let squares = SplitRows::given(split, sums.as_ref());
+            let args = RmsNormArgs { x, residual, weight, offset, eps, squares, y, inv_rms };
+            rank.backend().rms_norm(args);
         });
         (y, [inv_rms])
     }
@@ -181,12 +142,20 @@ impl Operation<Count<1>, Count<1>> for RmsNormOperation {
         let OperationBackward { gradients, inputs: [mut x], params: [weight_use], .. } = backward;
         let (rank, dy) = (gradients.rank, backward.gradient);
         let (data, weight) = (x.take_saved(rank), weight_use.param().values());
+        let split = self.split.as_ref();
+        let sums = split.map(|split| {
+            let offset = self.options.offset;
+            let factors = GainAndGradient { weight: weight.view(), offset, dy: dy.view() };
+            split.sums(rank, weight.view().len(), data.view(), Some(factors))
+        });
         gradients.accumulate_with(x.source(), data.len(), [&weight_use], |dx, [dweight]| {
             rank.backend().rms_norm_backward(RmsNormBackwardArgs {
                 x: data.view(),
                 weight: weight.view(),
+                offset: self.options.offset,
                 inv_rms: inv_rms.view(),
                 dy: dy.view(),
+                dots: SplitRows::given(split, sums.as_ref()),
                 dx,
                 dweight,
             });

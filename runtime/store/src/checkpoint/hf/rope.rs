@@ -3,23 +3,29 @@
 //! They are an object `rope_parameters` since version 5 of `transformers`; before, `rope_theta` is at the top level and
 //! an object `rope_scaling` has the scaling, whose name is `rope_type` or, in older files, `type`.
 
+use std::sync::Arc;
+
 use serde_json::{Map, Value, json};
 
-use meshwright_core::rotary::{Llama3Scaling, RopeParameters, RopeScaling, YarnScaling};
-use meshwright_store::checkpoint::hf::HfSettings;
+use meshwright_core::rotary::{
+    Llama3Scaling, LongRopeScaling, RopeParameters, RopeScaling, YarnScaling,
+};
+
+use super::HfSettings;
 
 /// The objects with rotary parameters.
 const OBJECTS: [&str; 2] = ["rope_parameters", "rope_scaling"];
 
 /// The names of scalings that are supported, for messages.
-const SUPPORTED: &str = "\"default\", \"linear\", \"dynamic\", \"yarn\" and \"llama3\"";
+const SUPPORTED: &str =
+    "\"default\", \"linear\", \"dynamic\", \"yarn\", \"llama3\" and \"longrope\"";
 
 /// Reads the rotary parameters of a model with heads of `head_dim` that was made for `max_positions`. The base is
 /// `theta` in a file without one.
 ///
 /// # Errors
 /// A scaling that is not supported, by name, numbers that are missing or out of range, and two objects that differ.
-pub fn read_parameters(
+pub fn read_rope(
     keys: &HfSettings<'_>,
     theta: f64,
     head_dim: usize,
@@ -111,6 +117,20 @@ fn read_object(
             high_freq_factor: required("high_freq_factor")?,
             original_positions: original_positions()?,
         }),
+        "longrope" => {
+            let divisors =
+                |key: &str| object.numbers(key)?.ok_or_else(|| format!("{key} is missing"));
+            let original_positions = original_positions()?;
+            // Phi-3 leaves the factor to the two lengths.
+            let of_lengths = (lengths.max_positions as f64 / original_positions as f64).max(1.0);
+            RopeScaling::LongRope(Arc::new(LongRopeScaling {
+                short: divisors("short_factor")?,
+                long: divisors("long_factor")?,
+                original_positions,
+                factor: object.number("factor")?.unwrap_or(of_lengths),
+                attention_factor: object.number("attention_factor")?,
+            }))
+        }
         other => return Err(format!("rope_type is \"{other}\"; only {SUPPORTED} are supported")),
     };
     Ok(RopeParameters {
@@ -143,12 +163,17 @@ fn refuse_other_forms(object: &HfSettings<'_>) -> Result<(), String> {
 }
 
 /// Adds rotary parameters to an exported `config.json`, for versions of `transformers` before 5 and for later ones.
-pub fn write_parameters(parameters: &RopeParameters, config: &mut Map<String, Value>) {
+pub fn write_rope(parameters: &RopeParameters, config: &mut Map<String, Value>) {
     let RopeParameters { theta, partial_rotary_factor, scaling } = parameters;
     let mut object = scaling_keys(scaling);
     object.insert("rope_theta".into(), json!(theta));
     object.insert("rope_type".into(), json!(scaling.name()));
     config.insert("rope_theta".into(), json!(theta));
+    if let RopeScaling::LongRope(scaling) = scaling {
+        // Where versions before 5 expect it.
+        let positions = json!(scaling.original_positions);
+        config.insert("original_max_position_embeddings".into(), positions);
+    }
     if *partial_rotary_factor != 1.0 {
         for keys in [&mut object, &mut *config] {
             keys.insert("partial_rotary_factor".into(), json!(partial_rotary_factor));
@@ -182,6 +207,13 @@ fn scaling_keys(scaling: &RopeScaling) -> Map<String, Value> {
             "low_freq_factor": llama3.low_freq_factor,
             "high_freq_factor": llama3.high_freq_factor,
             "original_max_position_embeddings": llama3.original_positions,
+        }),
+        RopeScaling::LongRope(scaling) => json!({
+            "short_factor": scaling.short,
+            "long_factor": scaling.long,
+            "factor": scaling.factor,
+            "original_max_position_embeddings": scaling.original_positions,
+            "attention_factor": scaling.attention_factor,
         }),
     };
     let Value::Object(keys) = keys else { unreachable!("written as an object") };
