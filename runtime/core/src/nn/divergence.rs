@@ -41,14 +41,14 @@ pub(super) fn divergence(
         teacher.vocab().global
     );
     let (hidden, lead) = x.extents().split_last().expect("a stream has features");
-    let own = |options: HeadOptions| HeadOptions { f32_logits: true, ..options.without_loss() };
+    let wide = |options: HeadOptions| HeadOptions { f32_logits: true, ..options.without_loss() };
     let teacher_x = Value::constant(rank, teacher_x.extents().to_vec(), teacher_x.compute().data);
     let operation = DivergenceOperation {
         site: head.weight.site().clone(),
         vocab_axes: head.vocab_axes,
         vocab: head.vocab(),
-        options: own(head.options),
-        teacher_options: own(teacher.options),
+        options: wide(head.options),
+        teacher_options: wide(teacher.options),
         teacher: [Some(teacher.weight), teacher.bias].into_iter().flatten().cloned().collect(),
         hidden: hidden.local,
         tokens: lead.iter().map(|extent| extent.local).product(),
@@ -154,7 +154,7 @@ impl DivergenceOperation {
 /// Buffers for the logits of a chunk, each in f32.
 struct ChunkBuffers {
     /// Logits of this head, later their gradients.
-    own: Buffer,
+    student: Buffer,
     /// Logits of the teacher.
     teacher: Buffer,
     /// Probabilities of the teacher, and of this head in backward.
@@ -164,7 +164,7 @@ struct ChunkBuffers {
 impl ChunkBuffers {
     fn new(rank: &Rank, len: usize) -> ChunkBuffers {
         let alloc = || rank.alloc_scratch(DType::F32, len);
-        ChunkBuffers { own: alloc(), teacher: alloc(), probabilities: [alloc(), alloc()] }
+        ChunkBuffers { student: alloc(), teacher: alloc(), probabilities: [alloc(), alloc()] }
     }
 }
 
@@ -192,9 +192,9 @@ impl<P: Arity> Operation<Count<2>, P> for DivergenceOperation {
         self.with_teacher(rank, teacher_hidden, |teacher| {
             for chunk in chunks.ranges() {
                 let len = chunk.len() * self.vocab.local;
-                let ChunkBuffers { own, teacher: theirs, probabilities: [q, _] } = &mut buffers;
+                let ChunkBuffers { student, teacher: theirs, probabilities: [q, _] } = &mut buffers;
                 let rows = rows_of(&x, chunk.clone(), self.hidden);
-                let p_of = self.logits(&head, rank, rows, part(own, len));
+                let p_of = self.logits(&head, rank, rows, part(student, len));
                 let rows = rows_of(&teacher_x, chunk.clone(), teacher_hidden);
                 let q_of = self.logits(teacher, rank, rows, part(theirs, len));
                 self.probabilities(rank, &q_of, theirs.view().slice(0..len), part(q, len));
@@ -202,7 +202,7 @@ impl<P: Arity> Operation<Count<2>, P> for DivergenceOperation {
                     let operands = [q.view().slice(0..len), z.view().slice(0..len)];
                     self.reduce(rank, DimReduction::DotSum, operands, None)
                 };
-                let means = [mean(theirs), mean(own)];
+                let means = [mean(theirs), mean(student)];
                 // sum(q z_teacher) - sum(q z) + lse - lse_teacher
                 let nodes = vec![
                     Node::Leaf(0),
@@ -281,11 +281,11 @@ impl DivergenceOperation {
         buffers: &'b mut ChunkBuffers,
     ) -> ViewMut<'b> {
         let len = scale.len() * self.vocab.local;
-        let ChunkBuffers { own, teacher: theirs, probabilities: [q, p] } = buffers;
-        let p_of = self.logits(head, rank, rows, part(own, len));
+        let ChunkBuffers { student, teacher: theirs, probabilities: [q, p] } = buffers;
+        let p_of = self.logits(head, rank, rows, part(student, len));
         let q_of = self.logits(teacher, rank, teacher_rows, part(theirs, len));
         self.probabilities(rank, &q_of, theirs.view().slice(0..len), part(q, len));
-        self.probabilities(rank, &p_of, own.view().slice(0..len), part(p, len));
+        self.probabilities(rank, &p_of, student.view().slice(0..len), part(p, len));
         // The logits are divided by the temperature, so the cap is too.
         let difference = vec![Node::Leaf(0), Node::Leaf(1), Node::Sub(0, 1)];
         let nodes = match self.options.soft_cap {
@@ -302,7 +302,7 @@ impl DivergenceOperation {
                 difference.into_iter().chain(slope).collect()
             }
         };
-        let leaves = [p.view(), q.view(), own.view()].map(|leaf| leaf.slice(0..len));
+        let leaves = [p.view(), q.view(), student.view()].map(|leaf| leaf.slice(0..len));
         let leaves = &leaves[..if self.options.soft_cap.is_some() { 3 } else { 2 }];
         rank.backend().map(&Expr { nodes }, leaves, part(theirs, len));
         let mut zeros = rank.alloc_scratch(DType::F32, scale.len());

@@ -3,8 +3,8 @@
 /// Options of an [`LmHead`](super::layers::LmHead), and of a [`CrossEntropy`](super::layers::CrossEntropy):
 /// [`Sizes::head`](super::Sizes::head), or for single fields [`Sizes::with_head`](super::Sizes::with_head).
 ///
-/// With the logits `z` of a token over `V` ids, `lse = log(sum(exp(z)))` and the target `t`, the loss of the token is
-/// `(1 - e) (lse - z[t]) + e (lse - mean(z))`.
+/// The loss of a token is `(1 - e) (lse - z[t]) + e (lse - mean(z))`, with its logits `z` over the vocabulary, `lse =
+/// log(sum(exp(z)))` and the target `t`.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct HeadOptions {
     /// Limits the logits to `-c..c`: `z = c tanh(y / c)` of the products `y`, the final logit softcapping of
