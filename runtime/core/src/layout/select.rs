@@ -67,8 +67,8 @@ macro_rules! one_of {
 
 one_of! { Data Pp Dp Fsdp Ep Cp Tp }
 
-/// [`SumOver`] of one dim. Sums over several are made of it: an impl of `SumOver` that is made of `SumOver` would have no
-/// end while the dims are unknown.
+/// [`SumOver`] of one dim. Sums over several are made of it: an impl of `SumOver` that is made of `SumOver` would have
+/// no end while the dims are unknown.
 #[doc(hidden)]
 pub trait SumOverOne<D, P> {
     type Left: Dims;

@@ -111,8 +111,8 @@ impl<H, V, Style> LmHead<H, V, Style> {
         fused_loss(&x, self.params::<T::Shape>(), targets)
     }
 
-    /// Computes the log-probability of each target, `[..]`, of `x` shaped `[.., H]`, chunk by chunk; 0 if it is ignored.
-    /// Soft cap and bias of the head apply, label smoothing and z-loss do not.
+    /// Computes the log-probability of each target, `[..]`, of `x` shaped `[.., H]`, chunk by chunk; 0 if it is
+    /// ignored. Soft cap and bias of the head apply, label smoothing and z-loss do not.
     ///
     /// Backward computes the logits of each chunk again.
     #[track_caller]
