@@ -36,6 +36,7 @@ fn compile_errors() {
         "partial",
         "products",
         "recompute",
+        "reductions",
         "shapes",
         "sharing",
         "slips",
