@@ -18,17 +18,25 @@ use crate::library_source::{
 use crate::{files, read, root};
 
 /// Types whose functions are listed, under headings.
-const FUNCTIONS_OF: [(&str, &[&str]); 5] = [
+const FUNCTIONS_OF: [(&str, &[&str]); 7] = [
     ("Tensors", &["Tensor"]),
+    ("Dims that ranks read together, `x.across()`", &["Across"]),
     ("Partial sums, and results in flight", &["Partial", "InFlight"]),
     ("Token ids and targets", &["Tokens"]),
+    ("Weights of losses", &["Weights"]),
     ("Losses, metrics and gradients", &["Loss", "Metric", "Gradients"]),
     ("Routings of tokens to experts", &["TokenRouting"]),
 ];
 
 /// Structs whose fields are settings of layers: a field of `Sizes` with such a type has settings of its own.
-const SETTINGS: [&str; 5] =
-    ["Sizes", "RopeParameters", "AttentionOptions", "RouterOptions", "RouterPenalties"];
+const SETTINGS: [&str; 6] = [
+    "Sizes",
+    "RopeParameters",
+    "AttentionOptions",
+    "HeadOptions",
+    "RouterOptions",
+    "RouterPenalties",
+];
 
 /// `BLESS=1` writes the tables.
 #[test]
@@ -285,6 +293,7 @@ fn receiver_name(of: &str) -> String {
     match of {
         "Tensor" => "x".to_owned(),
         "InFlight" => "in_flight".to_owned(),
+        "Across" => "x.across()".to_owned(),
         "TokenRouting" => "routing".to_owned(),
         _ => of.to_lowercase(),
     }

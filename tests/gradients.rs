@@ -143,8 +143,11 @@ const OPERATIONS: &[Operation] = &[
         probe(&(z.sum((Hidden, Seq)) * z.mean((Seq, Hidden))))
     }),
     ("mean over two dims apart", |_, x, y| probe(&(x * y).mean((Batch, Hidden)).all_reduce())),
-    ("max and min", |_, x, y| probe(&((x * y).max(Hidden) * (x * y).min(Hidden) + x.max(Hidden)))),
-    ("max over another dim", |_, x, y| probe(&((x * y).max(Seq) * x.min(Seq)))),
+    ("max and min", |_, x, y| {
+        let (x, y) = (apart(&(x * y)), apart(x));
+        probe(&(x.max(Hidden) * x.min(Hidden) + y.max(Hidden)))
+    }),
+    ("max over another dim", |_, x, y| probe(&(apart(&(x * y)).max(Seq) * apart(x).min(Seq)))),
     ("var", |_, x, y| probe(&((x * y).var(Hidden)))),
     ("var over another dim", |_, x, y| probe(&((x * y).var(Seq)))),
     ("norm", |_, x, y| probe(&((x + y).norm(Hidden)))),
@@ -155,7 +158,7 @@ const OPERATIONS: &[Operation] = &[
     ("softmax over the last dim", |_, x, y| probe(&(x.softmax_over(Hidden) * y))),
     ("log_softmax", |_, x, y| probe(&(x.log_softmax() * y + x.log_softmax_over(Seq)))),
     ("across", |_, x, y| {
-        let z = (x * y).slice(Seq, Tp);
+        let z = apart(&(x * y)).slice(Seq, Tp) * 0.25;
         let columns = z.across().max(Seq) * z.across().min(Seq) + z.across().log_sum_exp(Seq);
         probe(&(columns + z.across().var(Seq) + z.across().norm(Seq)))
     }),
@@ -206,10 +209,21 @@ const OPERATIONS: &[Operation] = &[
     }),
     ("embedding", |ops, x, _| probe(&(ops.embed.forward(&tokens(x.rank())) * x))),
     ("head", |ops, x, _| probe(&ops.head.logits(x))),
+    ("log-probabilities of targets", |ops, x, _| {
+        let targets = [3, Targets::<()>::IGNORED, 0, 6, 1];
+        let targets = Targets::from_block(x.rank(), &[1, SEQ], &targets);
+        probe(&ops.head.log_probs(x, &targets))
+    }),
     ("user-defined function", |ops, x, y| {
         probe(&apply(GatedNorm::new("gated_norm", 1e-5), (x, y), (&ops.gain,)))
     }),
 ];
+
+/// Moves the elements along each dim apart, so that small changes do not exchange the largest or the smallest.
+fn apart(x: &Stream) -> Stream {
+    let rank = |index: &[usize]| ((3 * index[1] + 5 * index[2]) % 7) as f32;
+    x + Tensor::from_fn(x.rank(), &x.sizes(), |index| 4.0 * rank(index))
+}
 
 /// The result of an operation, reduced to a scalar by position-dependent weights.
 struct Probe {

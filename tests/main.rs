@@ -7,6 +7,7 @@ mod attention_reference;
 mod functions;
 mod gradients;
 mod layer_settings;
+mod losses_reference;
 mod reference;
 mod rotary;
 

@@ -7,6 +7,7 @@ pub mod convolutional;
 pub mod frozen;
 pub mod gated;
 pub mod gpt;
+pub mod heads;
 pub mod kinds;
 pub mod mixer;
 pub mod modulated;

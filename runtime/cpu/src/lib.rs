@@ -12,6 +12,7 @@ mod dots;
 mod embedding;
 mod float;
 mod gemm;
+mod head;
 mod index;
 mod loss;
 mod map;

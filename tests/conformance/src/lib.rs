@@ -21,6 +21,7 @@ mod batched_matmul;
 mod convolution;
 mod copy;
 mod embedding;
+mod head;
 mod index;
 mod loss;
 mod map;
@@ -58,6 +59,7 @@ macro_rules! families {
             }
             norm { formula exact_accumulation unneeded_gradients residual parts_of_rows }
             softmax { formula special_values }
+            head { finished_logits smoothed_gradients }
             loss { formula single_call special_values sum }
             rope { formula there_and_back }
             middle_dim { reductions functions special_values first_elements }

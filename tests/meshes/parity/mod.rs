@@ -13,6 +13,7 @@ mod experts;
 mod frozen;
 mod gpt;
 mod gpt2;
+mod heads;
 mod initial;
 mod kinds;
 mod llama;

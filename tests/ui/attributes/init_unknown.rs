@@ -12,7 +12,7 @@ struct Net {
     up: Linear<Hidden, Hidden>,
     #[init(normal)]
     down: Linear<Hidden, Hidden>,
-    #[init(bias = xavier_uniform)]
+    #[init(bias = gauss)]
     out: LayerNorm<Hidden>,
 }
 

@@ -118,6 +118,8 @@ kernel_ops! {
     CrossEntropyLoss => "cross_entropy_loss",
     CrossEntropyGrad => "cross_entropy_grad",
     CrossEntropyKernel => "cross_entropy",
+    FinishLogits => "finish_logits",
+    SmoothedGrad => "smoothed_grad",
     Adamw => "adamw",
     SgdKernel => "sgd",
     ApplyUpdate => "apply_update",

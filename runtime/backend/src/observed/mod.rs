@@ -7,6 +7,7 @@ mod convolution;
 mod device;
 mod elements;
 mod experts;
+mod head;
 mod index;
 mod kernel;
 mod loss;

@@ -10,6 +10,7 @@ pub mod copy;
 pub mod cuda_kernel;
 pub mod elementwise;
 pub mod embedding;
+pub mod head;
 pub mod index;
 pub mod loss;
 pub mod matmul;
@@ -33,6 +34,7 @@ pub use copy::{BlockCopy, CopyOps};
 pub use cuda_kernel::{CudaKernel, KernelArg, LaunchGrid};
 pub use elementwise::{ElementwiseOps, LeafGrad};
 pub use embedding::EmbeddingOps;
+pub use head::HeadOps;
 pub use index::{IndexOps, IndexedDim};
 pub use loss::LossOps;
 pub use matmul::{BatchLoop, BatchedGemm, Gemm, GemmEpilogue, MatmulOps};
@@ -73,6 +75,7 @@ pub trait Backend:
     + IndexOps
     + SoftmaxOps
     + LossOps
+    + HeadOps
     + OptimizerOps
     + RandomOps
     + RoutingOps

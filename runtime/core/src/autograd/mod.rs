@@ -28,7 +28,7 @@ pub(crate) use backward::run_backward;
 pub(crate) use contraction::{Contraction, Reads, contract, gradient_axes};
 pub(crate) use function::{
     AlwaysRecomputed, Operands, Operation, OperationBackward, OperationForward, OperationInput,
-    OperationParam, apply,
+    OperationParam, SavedInput, apply,
 };
 pub use function::{Arity, Count, SavedResults};
 pub(crate) use halo::Halo;

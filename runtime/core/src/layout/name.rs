@@ -142,7 +142,6 @@ macro_rules! find {
         If<SameName<$d, $first>, At<$at>, find!(@place $d $($rest)*)>
     };
     ($($($dim:ident $at:literal)+;)*) => {$(
-        #[diagnostic::do_not_recommend]
         impl<Sought: Named, $($dim: Named),+> Find<Sought> for ($($dim,)+) {
             type Place = find!(@place Sought $($dim $at)+);
         }

@@ -5,12 +5,13 @@ use super::{At, Dim, Dims, Local};
 
 /// A dim of shape `S` that each rank holds whole, so that an operation can read along it.
 ///
-/// The dim is `Self`, and the shape a parameter: the compiler then takes the dim from the argument of the operation, and
-/// not from the only dim of the shape that would fit.
+/// The dim is `Self`, and the shape a parameter: the compiler then takes the dim from the argument of the operation,
+/// and not from the only dim of the shape that would fit.
 #[diagnostic::on_unimplemented(
     message = "a rank holds only a shard of `{Self}` of `{S}`, but this operation reads all of it",
     label = "`{Self}` is split or distributed, or not a dim of `{S}`",
-    note = "`.gather(Dim)` makes a `Split<Dim, A>` whole first; sums and means take a split dim, and return a partial sum",
+    note = "`.gather(Dim)` makes a `Split<Dim, A>` whole first; sums and means take a split dim, and return a partial \
+            sum",
     note = "along a dim split over `Tp`, or declared over `cp`, ranks read together: `.across()`, as in \
             `x.across().max(Dim)`"
 )]

@@ -10,8 +10,8 @@ use super::{
 #[derive(Debug)]
 pub struct At<const POSITION: usize>;
 
-/// A shape with dim `D`, whole or split, which can be summed over it; or with all dims of a pair or triple `D`, of which
-/// at most one is split or distributed.
+/// A shape with dim `D`, whole or split, which can be summed over it; or with all dims of a pair or triple `D`. At most
+/// one of several is split or distributed.
 #[diagnostic::on_unimplemented(
     message = "a tensor shaped `{Self}` cannot be summed over `{D}`",
     label = "`{D}` is not one of its dims, or is both declared over an axis and split over another one",
@@ -67,8 +67,8 @@ macro_rules! one_of {
 
 one_of! { Data Pp Dp Fsdp Ep Cp Tp }
 
-/// [`SumOver`] of one dim. Sums over several are made of it and not of `SumOver`, which would be searched for without end
-/// while the dims are unknown.
+/// [`SumOver`] of one dim. Sums over several are made of it: an impl of `SumOver` that is made of `SumOver` would have
+/// no end while the dims are unknown.
 #[doc(hidden)]
 pub trait SumOverOne<D, P> {
     type Left: Dims;

@@ -8,22 +8,29 @@ use crate::layout::{
     Axis, AxisSet, Dims, Ends, Enter, Entry, ModelAxis, OnEveryRank, Seal, Split, Whole, With,
 };
 use crate::tensor::{
-    Contraction, Init, Loss, Operand, Param, ParamRef, Reads, Targets, Tensor, check_sizes,
-    contract, enter_region, gradient_axes,
+    Contraction, Init, Loss, Operand, Param, ParamRef, Reads, Targets, Tensor, Value, add_param,
+    check_sizes, contract, enter_region, gradient_axes, note_number,
 };
 
 use super::debug::debug_layers;
-use super::fused_loss::fused_loss;
-use super::{Build, Builder, Plain, Shard, VocabSplit};
+use super::divergence::divergence;
+use super::fused_loss::{HeadParams, fused_loss};
+use super::log_probs::log_probs;
+use super::{Build, Builder, HeadOptions, Plain, Shard, VocabSplit};
 
 /// Projects the last dim `H` onto vocabulary `V`. Its weight is shaped like that of an [`Embedding`](super::Embedding),
 /// so the two can be tied.
 ///
-/// Shape: `[.., H]` and targets `[..]` to a loss, or `[.., H] -> [.., V]`; `weight[V, H]`.
+/// Shape: `[.., H]` and targets `[..]` to a loss, or `[.., H] -> [.., V]`; `weight[V, H]`, optional `bias[V]`.
 ///
 /// `#[sharded(tp = "vocab")]` splits the vocabulary; a sequence-parallel stream is all-gathered on entry.
+///
+/// [`HeadOptions`] add a soft cap of the logits, label smoothing and a z-loss. A head has a bias, split with the
+/// vocabulary, if `Sizes::with_optional("head.bias", true)` names it by the field of the head.
 pub struct LmHead<H, V, Style = Plain> {
     weight: ParamRef,
+    bias: Option<ParamRef>,
+    options: HeadOptions,
     kind: PhantomData<(H, V, Style)>,
 }
 
@@ -100,6 +107,68 @@ impl<H, V, Style> LmHead<H, V, Style> {
         T::Shape: HeadInput<H, V, Style>,
         G: Dims + TargetsOf<<T::Shape as HeadInput<H, V, Style>>::Lead>,
     {
+        let x = self.entered(x, targets);
+        fused_loss(&x, self.params::<T::Shape>(), targets)
+    }
+
+    /// Computes the log-probability of each target, `[..]`, of `x` shaped `[.., H]`, chunk by chunk; 0 if it is
+    /// ignored. Soft cap and bias of the head apply, label smoothing and z-loss do not.
+    ///
+    /// Backward computes the logits of each chunk again.
+    #[track_caller]
+    pub fn log_probs<T: Operand, G>(&self, x: &T, targets: &Targets<G>) -> Tensor<G>
+    where
+        T::Shape: HeadInput<H, V, Style>,
+        G: Dims + TargetsOf<<T::Shape as HeadInput<H, V, Style>>::Lead>,
+    {
+        let x = self.entered(x, targets);
+        Tensor::from_untyped(log_probs(&x, self.params::<T::Shape>(), targets))
+    }
+
+    /// Computes the Kullback-Leibler divergence of each token, `sum(q log(q / p))` over the vocabulary, of the
+    /// probabilities `p = softmax(logits / temperature)` of this head for `x` from those of a teacher, `q`, for
+    /// `teacher_x`, chunk by chunk ([Hinton et al. 2015](https://arxiv.org/abs/1503.02531), without their factor
+    /// `temperature^2`). Logits are f32, and have the soft cap and the bias of their head.
+    ///
+    /// Nothing is differentiated through the teacher. Backward computes the logits of each chunk again.
+    ///
+    /// # Panics
+    /// If `temperature` is not above 0, or the streams have other sizes.
+    #[track_caller]
+    pub fn kl<T: Operand, U: Operand, K>(
+        &self,
+        x: &T,
+        teacher: &LmHead<K, V, Style>,
+        teacher_x: &U,
+        temperature: f32,
+    ) -> Tensor<<T::Shape as HeadInput<H, V, Style>>::Lead>
+    where
+        T::Shape: HeadInput<H, V, Style>,
+        U::Shape: HeadInput<K, V, Style, Lead = <T::Shape as HeadInput<H, V, Style>>::Lead>,
+    {
+        let site = self.weight.site().clone().at_location(Location::caller());
+        let x = enter_region(x.operand().value(), T::Shape::ENTRY, &site);
+        let teacher_x = teacher_x.operand();
+        note_number::<U::Shape>(teacher_x.rank(), "compared at temperature", temperature);
+        let teacher_x = enter_region(teacher_x.value(), U::Shape::ENTRY, &site);
+        let lead = |x: &Value| x.extents()[..x.extents().len() - 1].to_vec();
+        check_sizes(
+            <T::Shape as HeadInput<H, V, Style>>::Lead::DIMS,
+            ("the stream that a head reads", &lead(&x)),
+            ("that of its teacher", &lead(&teacher_x)),
+        );
+        x.rank().check_same(teacher_x.rank());
+        x.rank().check_same(self.weight.rank());
+        let (head, teacher) = (self.params::<T::Shape>(), teacher.params::<U::Shape>());
+        Tensor::from_untyped(divergence(&x, head, &teacher_x, teacher, temperature))
+    }
+
+    /// Returns the input of the head inside of its region, for these targets.
+    #[track_caller]
+    fn entered<T: Operand, G: Dims>(&self, x: &T, targets: &Targets<G>) -> Value
+    where
+        T::Shape: HeadInput<H, V, Style>,
+    {
         let site = self.weight.site().clone().at_location(Location::caller());
         let x = enter_region(x.operand().value(), T::Shape::ENTRY, &site);
         x.rank().check_same(self.weight.rank());
@@ -110,11 +179,22 @@ impl<H, V, Style> LmHead<H, V, Style> {
             ("the stream that a head reads", lead),
             ("its targets", targets.local_extents()),
         );
-        let (axes, vocab_axes) = (T::Shape::GRADIENT_AXES, T::Shape::VOCAB_AXES);
-        fused_loss(&x, &self.weight, axes, vocab_axes, targets)
+        x
     }
 
-    /// Computes the logits `[.., V]` of `x` shaped `[.., H]`, with the vocabulary split like that of the head.
+    /// Returns the parameters, as an input shaped `S` reads them.
+    fn params<S: HeadInput<H, V, Style>>(&self) -> HeadParams<'_> {
+        HeadParams {
+            weight: &self.weight,
+            bias: self.bias.as_ref(),
+            axes: S::GRADIENT_AXES,
+            vocab_axes: S::VOCAB_AXES,
+            options: self.options,
+        }
+    }
+
+    /// Computes the logits `[.., V]` of `x` shaped `[.., H]`, with the vocabulary split like that of the head, and with
+    /// its bias and soft cap.
     #[track_caller]
     pub fn logits<T: Operand>(&self, x: &T) -> Tensor<<T::Shape as HeadInput<H, V, Style>>::Logits>
     where
@@ -127,7 +207,16 @@ impl<H, V, Style> LmHead<H, V, Style> {
             leaves: None,
         };
         let site = self.weight.site().clone().at_location(Location::caller());
-        Tensor::from_untyped(contract(x.operand().value(), &self.weight, how, &site))
+        let mut logits = Tensor::<<T::Shape as HeadInput<H, V, Style>>::Logits>::from_untyped(
+            contract(x.operand().value(), &self.weight, how, &site),
+        );
+        if let Some(bias) = &self.bias {
+            logits = add_param(&logits, bias, T::Shape::GRADIENT_AXES);
+        }
+        match self.options.soft_cap {
+            Some(cap) => logits.scale(1.0 / cap).tanh().scale(cap),
+            None => logits,
+        }
     }
 }
 
@@ -137,7 +226,7 @@ where
     V::Home: OnEveryRank<V>,
 {
     fn build(builder: &mut Builder<'_>) -> Self {
-        LmHead::new::<(V, H)>(builder)
+        LmHead::new::<(V, H), (V,)>(builder)
     }
 }
 
@@ -147,16 +236,22 @@ where
     V::Home: OnEveryRank<V>,
 {
     fn build(builder: &mut Builder<'_>) -> Self {
-        LmHead::new::<(Split<V, A>, H)>(builder)
+        LmHead::new::<(Split<V, A>, H), (Split<V, A>,)>(builder)
     }
 }
 
 impl<H, V, Style> LmHead<H, V, Style> {
-    fn new<S: Dims>(builder: &mut Builder<'_>) -> Self {
+    /// Declares the parameters: a weight shaped `S`, and a bias shaped `B`.
+    fn new<S: Dims, B: Dims>(builder: &mut Builder<'_>) -> Self {
         let std = builder.sizes().init_std;
         let weight: Param<S> = builder.table("weight", Init::Normal(std));
         builder.note_matmul(weight.handle());
-        LmHead { weight: weight.handle().clone(), kind: PhantomData }
+        let bias = builder.has_inner("bias").then(|| {
+            let bias: Param<B> = builder.param("bias", Init::Zeros);
+            bias.handle().clone()
+        });
+        let options = builder.head_options();
+        LmHead { weight: weight.handle().clone(), bias, options, kind: PhantomData }
     }
 }
 

@@ -10,15 +10,20 @@ mod chain;
 mod conv1d;
 mod cross_entropy;
 mod debug;
+mod divergence;
 mod dropout;
 mod embedding;
 mod fields;
 mod fused_loss;
+mod head_options;
+mod head_projection;
 mod layer;
 mod layer_index;
 mod linear;
 mod lm_head;
+mod log_probs;
 mod logit_chunks;
+mod logit_stats;
 mod model;
 mod moe;
 mod no_form;
@@ -94,6 +99,7 @@ pub mod layers {
     pub use crate::nn::cross_entropy::CrossEntropy;
     pub use crate::nn::dropout::Dropout;
     pub use crate::nn::embedding::Embedding;
+    pub use crate::nn::head_options::HeadOptions;
     pub use crate::nn::linear::Linear;
     pub use crate::nn::lm_head::LmHead;
     pub use crate::nn::moe::{

@@ -9,8 +9,8 @@ use crate::tensor::Init;
 use meshwright_backend::{RopeLayout, RouterOptions};
 
 use super::{
-    AttentionOptions, ContextStyle, Layers, LoraOptions, LoraRank, NormOptions, RecomputeOverride,
-    RouterPenalties,
+    AttentionOptions, ContextStyle, HeadOptions, Layers, LoraOptions, LoraRank, NormOptions,
+    RecomputeOverride, RouterPenalties,
 };
 
 /// Global sizes of the dims that a model declares, and settings of its layers.
@@ -50,6 +50,10 @@ pub struct Sizes {
     /// Windows, soft cap and scale of attentions; [`with_attention`](Self::with_attention) sets them for single fields.
     pub attention: AttentionOptions,
     attention_of_fields: Vec<(String, AttentionOptions)>,
+    /// Soft cap, label smoothing, z-loss and f32 logits of heads and cross-entropies;
+    /// [`with_head`](Self::with_head) sets them for single fields.
+    pub head: HeadOptions,
+    head_of_fields: BTreeMap<String, HeadOptions>,
     /// Scores and weights of routers.
     pub router: RouterOptions,
     /// Weights of the auxiliary losses of routers.
@@ -91,6 +95,8 @@ impl Default for Sizes {
             dropouts: BTreeMap::new(),
             attention: AttentionOptions::default(),
             attention_of_fields: Vec::new(),
+            head: HeadOptions::default(),
+            head_of_fields: BTreeMap::new(),
             router: RouterOptions::default(),
             penalties: RouterPenalties::default(),
             context: None,
@@ -188,6 +194,24 @@ impl Sizes {
         self.attention_of_fields.retain(|(name, _)| name != field);
         self.attention_of_fields.push((field.to_owned(), options));
         self
+    }
+
+    /// Sets the options of the heads and cross-entropies in fields named `field`, instead of those of
+    /// [`head`](Self::head). To name a field that does not exist is a problem of the model.
+    #[must_use]
+    pub fn with_head(mut self, field: &str, options: HeadOptions) -> Sizes {
+        self.head_of_fields.insert(field.to_owned(), options);
+        self
+    }
+
+    /// Returns the options of heads in fields named `field`.
+    pub(super) fn head_of(&self, field: &str) -> HeadOptions {
+        self.head_of_fields.get(field).copied().unwrap_or(self.head)
+    }
+
+    /// Returns the fields that have head options of their own.
+    pub(super) fn head_fields(&self) -> impl Iterator<Item = (&String, &HeadOptions)> {
+        self.head_of_fields.iter()
     }
 
     /// Sets the options of the norms of this name, instead of [`norm_eps`](Self::norm_eps) and
@@ -314,11 +338,12 @@ impl Sizes {
             dropout,
             ..
         } = self;
-        let Sizes { attention, attention_of_fields, router, context, .. } = self;
+        let Sizes { attention, attention_of_fields, head, head_of_fields, router, context, .. } =
+            self;
         let Sizes { norm_offset, norms, ropes, ropes_of_fields, dropouts, lora, .. } = self;
         format!(
             "{dims:?} {flags:?} {optional:?} {counts:?} {inits:?} {kinds:?} {norm_eps} {rope:?} {rope_layout:?} \
-             {init_std} {dropout} {attention:?} {attention_of_fields:?} {router:?} {context:?} {norm_offset} \
+             {init_std} {dropout} {attention:?} {attention_of_fields:?} {head:?} {head_of_fields:?} {router:?} {context:?} {norm_offset} \
              {norms:?} {ropes:?} {ropes_of_fields:?} {dropouts:?} {lora:?}"
         )
     }

@@ -135,8 +135,8 @@ impl LossSum {
         assert!(
             count == self.count || !is_alike,
             "the losses of a step{} are declared {}, but they count {} elements on rank {rank} and {count} on rank \
-             {other}: these ranks compute the same part of the batch, so they ignore the same targets, and have the same \
-             weights",
+             {other}: these ranks compute the same part of the batch, so they ignore the same targets, and have the \
+             same weights",
             self.line.map_or_else(String::new, |line| format!(
                 " (the last is differentiated at {line})"
             )),

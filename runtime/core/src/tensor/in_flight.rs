@@ -132,7 +132,10 @@ macro_rules! after_wait {
     };
 }
 
-after_wait! { silu gelu gelu_tanh relu sigmoid softplus tanh exp log sqrt rsqrt recip square abs sin cos softmax log_softmax across }
+after_wait! {
+    silu gelu gelu_tanh relu sigmoid softplus tanh exp log sqrt rsqrt recip square abs sin cos softmax log_softmax
+    across
+}
 
 macro_rules! one_argument_after_wait {
     ($($name:ident)*) => {
@@ -150,7 +153,9 @@ macro_rules! one_argument_after_wait {
     };
 }
 
-one_argument_after_wait! { max min var norm log_sum_exp softmax_over log_softmax_over maximum minimum gt ge lt le eq ne }
+one_argument_after_wait! {
+    max min var norm log_sum_exp softmax_over log_softmax_over maximum minimum gt ge lt le eq ne
+}
 
 /// Functions with arguments, and reads, that never compile, because the result is still in flight.
 impl<S: Dims> InFlight<Tensor<S>> {

@@ -69,9 +69,9 @@ impl<S: Dims> Loss<S> {
         Loss::new(sum_over_targets(terms.operand(), targets), targets.target_count())
     }
 
-    /// Creates the weighted mean of `terms`: the sum of each term times its weight, divided by the sum of the weights on
-    /// all ranks and, in a step, in all micro-batches. Terms with weight 0 are finite. Products and their sum are f32,
-    /// in bf16 too.
+    /// Creates the weighted mean of `terms`: the sum of each term times its weight, divided by the sum of the weights
+    /// on all ranks and, in a step, in all micro-batches. Terms with weight 0 are finite. Products and their sum are
+    /// f32, in bf16 too.
     ///
     /// A weight that the model computes multiplies the terms instead.
     ///

@@ -93,12 +93,13 @@ pub use meshwright_mesh::Extent;
 
 pub(crate) use combine::add_param;
 pub(crate) use row_losses::RowLosses;
+pub(crate) use typed::note_number;
 
 pub(crate) use crate::autograd::tensor_parallel::{enter_region, enter_regions, leave_region};
 pub(crate) use crate::autograd::{
     AlwaysRecomputed, Arity, Contraction, Count, Halo, HaloSide, Operands, Operation,
     OperationBackward, OperationForward, OperationInput, OperationParam, ParamUse, Reads,
-    TapeGradients, Value, apply, contract, gradient_axes, recompute,
+    SavedInput, TapeGradients, Value, apply, contract, gradient_axes, recompute,
 };
 pub(crate) use crate::context::scope::{SpanStart, begin_function, set_backward_location};
 pub(crate) use crate::context::{

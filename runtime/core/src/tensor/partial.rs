@@ -119,7 +119,10 @@ macro_rules! non_linear {
     };
 }
 
-non_linear! { silu gelu gelu_tanh relu sigmoid softplus tanh exp log sqrt rsqrt recip square abs sin cos softmax log_softmax across }
+non_linear! {
+    silu gelu gelu_tanh relu sigmoid softplus tanh exp log sqrt rsqrt recip square abs sin cos softmax log_softmax
+    across
+}
 
 macro_rules! one_argument {
     ($($name:ident)*) => {

@@ -51,8 +51,8 @@ pub(super) type Summed<S, D, P> =
     <<S as SumOver<D, P>>::PartialOver as SumState<<S as SumOver<D, P>>::Left>>::Out;
 
 impl<S: Dims> Tensor<S> {
-    /// Returns the sum over `dim`, or over two or three dims together, `x.sum((Seq, Hidden))`: a partial sum if a dim is
-    /// split, or distributed by declaration, as one of several may be.
+    /// Returns the sum over `dim`, or over two or three dims together, `x.sum((Seq, Hidden))`: a partial sum if a dim
+    /// is split, or distributed by declaration, as one of several may be.
     ///
     /// Shape: `[.., D, ..] -> [.., ..]`.
     #[track_caller]

@@ -48,8 +48,8 @@ impl<S: Dims> StepCount<S> {
     }
 
     /// Announces the weights of a step: their sum is `own` on this rank, in all its micro-batches, as
-    /// [`Weights::total`](super::Weights::total) returns it for each of them. Every rank calls it: one small all-reduce,
-    /// as of [`new`](Self::new).
+    /// [`Weights::total`](super::Weights::total) returns it for each of them. Every rank calls it: one small
+    /// all-reduce, as of [`new`](Self::new).
     #[track_caller]
     pub fn of_weights(rank: &Rank, own: f64) -> StepCount<S> {
         StepCount::announce(rank, own, Location::caller())

@@ -275,7 +275,7 @@ impl<S: Dims> std::fmt::Debug for Tensor<S> {
 /// Records a number that a tensor or partial sum shaped `S` is combined with, and that has to be the same on all ranks
 /// that hold the same part.
 #[track_caller]
-pub(super) fn note_number<S: Dims>(rank: &Rank, what: &str, number: f32) {
+pub(crate) fn note_number<S: Dims>(rank: &Rank, what: &str, number: f32) {
     let name = || format!("the number that a tensor shaped {} is {what}", shape_name(S::DIMS));
     rank.declared_values().note_number(name, S::VARIES, Location::caller(), number);
     rank.segments().note_numbers(&[number]);

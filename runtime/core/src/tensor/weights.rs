@@ -123,8 +123,8 @@ impl<S: Dims> Weights<S> {
         Weights { rank: rank.clone(), extents, data, total, shape: PhantomData }
     }
 
-    /// Returns the sum of the weights of this rank's block, which [`StepCount::of_weights`](super::StepCount::of_weights)
-    /// takes for all micro-batches.
+    /// Returns the sum of the weights of this rank's block; [`StepCount::of_weights`](super::StepCount::of_weights)
+    /// takes that of all micro-batches.
     pub fn total(&self) -> f64 {
         self.total
     }

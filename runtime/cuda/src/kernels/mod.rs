@@ -27,6 +27,7 @@ pub(super) static COMBINE: KernelSource = source!("combine");
 pub(super) static CONVOLUTION: KernelSource = source!("convolution");
 pub(super) static ELEMENTS: KernelSource = source!("elements");
 pub(super) static EMBEDDING: KernelSource = source!("embedding");
+pub(super) static HEAD: KernelSource = source!("head");
 pub(super) static INDEX: KernelSource = source!("index");
 pub(super) static LOSS: KernelSource = source!("loss", "row.cuh");
 pub(super) static MIDDLE_DIM: KernelSource = source!("middle_dim");
@@ -53,6 +54,7 @@ pub const SOURCES: &[&KernelSource] = &[
     &CONVOLUTION,
     &ELEMENTS,
     &EMBEDDING,
+    &HEAD,
     &INDEX,
     &LOSS,
     &MIDDLE_DIM,

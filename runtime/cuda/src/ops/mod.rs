@@ -5,6 +5,7 @@ pub mod combine;
 mod convolution;
 mod copy;
 mod embedding;
+mod head;
 mod index;
 mod launch;
 mod loss;

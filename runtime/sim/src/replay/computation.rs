@@ -105,5 +105,7 @@ fn is_loss(op: KernelOp) -> bool {
             | KernelOp::CrossEntropyLoss
             | KernelOp::CrossEntropyGrad
             | KernelOp::CrossEntropyKernel
+            | KernelOp::FinishLogits
+            | KernelOp::SmoothedGrad
     )
 }

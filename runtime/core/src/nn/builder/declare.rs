@@ -8,7 +8,7 @@ use std::rc::Rc;
 
 use crate::tensor::{ParamRef, Rank, Unit};
 
-use super::super::{ContextStyle, RecomputeOverride, Sizes};
+use super::super::{ContextStyle, HeadOptions, RecomputeOverride, Sizes};
 use super::adapters::AdapterFields;
 use super::built::{ChosenExperts, allocate_units};
 use super::field_settings::{UsedSettings, is_index};
@@ -145,6 +145,7 @@ fn declare_with(
         chosen: RefCell::default(),
         attention_inputs: RefCell::default(),
         attention_fields: RefCell::default(),
+        head_fields: RefCell::default(),
         styled_attentions: RefCell::default(),
         declares_recompute: Cell::new(false),
         is_recomputed: Cell::new(false),
@@ -161,6 +162,7 @@ fn declare_with(
     let unused = unused.chain(state.unused_context_style()).chain(state.unused_field_settings());
     let unused = unused.chain(state.adapter_problems());
     let unused = unused.chain(state.unused_inits()).chain(state.unused_kinds());
+    let unused = unused.chain(state.head_options_problems());
     let of_sizes: Vec<String> = unused.chain(state.numbers_out_of_range()).collect();
     let recomputes = state.declares_recompute.get();
     let BuildState {
@@ -219,6 +221,8 @@ pub(super) struct BuildState<'a> {
     pub(super) attention_inputs: RefCell<BTreeSet<String>>,
     /// Names of the fields that have read options of attention.
     pub(super) attention_fields: RefCell<BTreeSet<String>>,
+    /// Names of the fields with heads and cross-entropies.
+    pub(super) head_fields: RefCell<BTreeSet<String>>,
     /// The context-parallel attentions.
     pub(super) styled_attentions: RefCell<Vec<StyledAttention>>,
     /// True if an attribute of the model declares recomputation.
@@ -298,6 +302,22 @@ impl BuildState<'_> {
             "the style `{style}` of context parallelism (`--cp`) applies to nothing: no attention of the model has \
              `#[sharded(cp = ..)]`"
         ))
+    }
+
+    /// Returns the problems of options of heads: out of range, or for heads that the model does not have.
+    fn head_options_problems(&self) -> Vec<String> {
+        let used = self.head_fields.borrow();
+        let problem = |(field, options): (&String, &HeadOptions)| {
+            let is_missing = !used.contains(field);
+            let unused = is_missing
+                .then(|| "apply to nothing: no head is in a field of this name".to_owned());
+            let problem = unused
+                .or_else(|| options.problem().map(|problem| format!("are refused: {problem}")))?;
+            Some(format!("the head options of `{field}` {problem}"))
+        };
+        let of_all =
+            self.sizes.head.problem().map(|problem| format!("the head options: {problem}"));
+        of_all.into_iter().chain(self.sizes.head_fields().filter_map(problem)).collect()
     }
 
     /// Returns the problems of options for attentions that the model does not have.

@@ -31,6 +31,19 @@ impl<'a> Builder<'a> {
         is_present
     }
 
+    /// Returns true if the layer in this field has its optional parameter `name`. It is set by a name that begins with
+    /// a field, as `head.bias`; by default there is none.
+    pub(in crate::nn) fn has_inner(&self, name: &str) -> bool {
+        let path = format!("{}.{name}", self.path_without_indices());
+        match setting_of(self.sizes().optional(), &path) {
+            Some((setting, is_present)) if setting.contains('.') => {
+                self.state.used_settings.borrow_mut().optional.insert(setting.to_owned());
+                *is_present
+            }
+            _ => false,
+        }
+    }
+
     /// Returns the number of elements of this repeated field. A missing setting is recorded as a problem.
     pub(in crate::nn) fn count(&self) -> usize {
         /// More than any model has, and few enough to build.

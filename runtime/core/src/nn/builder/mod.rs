@@ -19,7 +19,7 @@ use crate::layout::{AxisId, AxisSet, Dim, DimInfo, Dims};
 use crate::tensor::{Extent, Init, Param, ParamDims, ParamRef, Rank, Role};
 use meshwright_comm::Site;
 
-use super::{AttentionOptions, RecomputePolicy, Sizes};
+use super::{AttentionOptions, HeadOptions, RecomputePolicy, Sizes};
 use declare::BuildState;
 use param_settings::ParamSettings;
 use stack_layer::StackLayer;
@@ -221,6 +221,13 @@ impl<'a> Builder<'a> {
         let field = self.field_name();
         self.state.attention_fields.borrow_mut().insert(field.to_owned());
         self.state.sizes.attention_of(field)
+    }
+
+    /// Returns the options of heads and cross-entropies for this field.
+    pub(in crate::nn) fn head_options(&self) -> HeadOptions {
+        let field = self.field_name();
+        self.state.head_fields.borrow_mut().insert(field.to_owned());
+        self.state.sizes.head_of(field)
     }
 
     /// Records an attention, for the FLOP count and for `recompute = attn`.

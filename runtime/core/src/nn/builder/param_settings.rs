@@ -48,8 +48,8 @@ impl<'a> Builder<'a> {
         self
     }
 
-    /// Returns the builder of the part `name` of an adapter of the layer in this field: it is trained, and its initial
-    /// values are its own, whatever those of the layer are.
+    /// Returns the builder of the part `name` of an adapter of the layer in this field: it is trained, and the initial
+    /// values of the layer do not apply to it.
     pub(in crate::nn) fn adapter_field(&mut self, name: &str) -> Builder<'a> {
         let mut child = self.field(name);
         let outer_field = without_indices(&self.path).len();

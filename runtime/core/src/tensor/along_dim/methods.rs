@@ -108,8 +108,8 @@ impl<S: Dims> Tensor<S> {
         Tensor::from_untyped(log_softmax(self.value(), along))
     }
 
-    /// Reads along a dim of which each rank holds a shard, together with the other ranks:
-    /// `x.across().log_sum_exp(Vocab)`. Its methods name their collectives.
+    /// Reads along a dim together with the other ranks that hold its shards: `x.across().log_sum_exp(Vocab)`. The
+    /// methods name their collectives.
     pub fn across(&self) -> Across<'_, S> {
         Across::new(self)
     }

@@ -28,6 +28,24 @@ impl<S: Dims> Tensor<S> {
     /// others of `other`; it is a partial sum if a dim that is summed over is split, or distributed by declaration.
     ///
     ///
+    /// A dim that both have, and that is neither summed over nor in `each`, would be twice in the result. This does not
+    /// build, since the heads are not named:
+    ///
+    /// ```compile_fail
+    /// use meshwright::prelude::*;
+    ///
+    /// dims! { Batch @ data, Seq, Keys, Heads, HeadDim }
+    ///
+    /// fn main() {
+    ///     meshwright::run_on("1", 7, |rank| {
+    ///         let q: Tensor<(Batch, Seq, Heads, HeadDim)> = Tensor::from_fn(rank, &[1, 2, 2, 2], |_| 1.0);
+    ///         q.dot(&q.rename(Seq, Keys), HeadDim, (Batch,));
+    ///         Ok(())
+    ///     })
+    ///     .unwrap();
+    /// }
+    /// ```
+    ///
     /// Shape: `[B, M, K], [B, N, K] -> [B, M, N]`, by `x.dot(&y, K, (B,))`. Dims are named unsplit.
     ///
     /// # Panics

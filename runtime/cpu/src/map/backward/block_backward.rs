@@ -146,13 +146,10 @@ impl<T: Float> BlockBackward<'_, '_, T> {
         if *written && !keeps_zeros {
             zip_add(x, target, contribution);
         } else {
-            let mut before = [0f32; BLOCK];
-            if *written {
-                before[..len].copy_from_slice(target);
-            }
+            let before = if *written { target.to_vec() } else { Vec::new() };
             zip_map(x, &mut *target, contribution);
             if keeps_zeros {
-                add_behind_selection(x[0], &before[..len], target);
+                add_behind_selection(x[0], &before, target);
             }
         }
         *written = true;
@@ -199,9 +196,10 @@ fn share_of_smaller(g: f32, x: f32, y: f32) -> f32 {
     if x > y { 0.0 } else { share }
 }
 
-/// Adds contributions to the numbers before: zeros if their gradient, the first operand, is 0, whatever the derivative.
+/// Adds contributions to the numbers before, or to none: zeros if their gradient is 0, whatever the derivative.
 fn add_behind_selection(gradient: &[f32], before: &[f32], sum: &mut [f32]) {
-    for ((sum, before), gradient) in sum.iter_mut().zip(before).zip(gradient) {
-        *sum = before + if *gradient == 0.0 { 0.0 } else { *sum };
+    for (at, (sum, gradient)) in sum.iter_mut().zip(gradient).enumerate() {
+        let contribution = if *gradient == 0.0 { 0.0 } else { *sum };
+        *sum = before.get(at).map_or(contribution, |before| before + contribution);
     }
 }
