@@ -73,7 +73,8 @@ const OPERATIONS: &[Operation] = &[
     }),
     ("more repeated operands than one kernel takes", |ops, x, y| {
         let (a, b) = ((x * 2.0).mean(Seq), y.mean(Hidden));
-        let (c, d) = (x.mean(Hidden).mean(Batch).all_reduce(), y.mean(Seq).mean(Batch).all_reduce());
+        let (c, d) =
+            (x.mean(Hidden).mean(Batch).all_reduce(), y.mean(Seq).mean(Batch).all_reduce());
         let e = y.mean(Seq).mean(Hidden);
         probe(&((x * &a + &b) * (y * &c - &d) * &e + x.mul_along(&b).add_along(&ops.gain.tensor())))
     }),

@@ -262,9 +262,9 @@ fn impls(runtime: &Runtime, dim: &DeclaredDim) -> TokenStream {
 /// Returns the hash (FNV-1a, 32 bits) of a name as a list of eight digits, `(HA, (H3, ..))`, by which the compiler
 /// compares names.
 fn name_digits(private: &TokenStream, name: &str) -> TokenStream {
-    let hash = name.bytes().fold(0x811c_9dc5_u32, |hash, byte| {
-        (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)
-    });
+    let hash = name
+        .bytes()
+        .fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
     (0..8).fold(quote!(()), |rest, digit| {
         let digit = quote::format_ident!("H{:X}", hash >> (4 * digit) & 15);
         quote!((#private::name::#digit, #rest))

@@ -86,7 +86,8 @@ pub struct Weighed {
 impl Weighed {
     fn weigh(&self, x: &Stream) -> Stream {
         let scores = self.scores.forward(x) * 0.7 + &self.bias;
-        let visible = Mask::causal(Seq, Keys) & (Mask::window(Seq, Keys, 3) | !Mask::causal(Seq, Keys));
+        let visible =
+            Mask::causal(Seq, Keys) & (Mask::window(Seq, Keys, 3) | !Mask::causal(Seq, Keys));
         let weights = scores.masked(&visible, f32::NEG_INFINITY).softmax();
         let mixed = weights.masked(&!weights.lt(0.05), 0.0).contract(&self.values);
         let large = mixed.gt(&x.mean(Hidden)) & !x.ge(2.0);
@@ -114,7 +115,11 @@ pub struct Conditioned {
 
 impl Conditioned {
     /// Computes the cross-entropy of logits with a learned scale, plus a penalty of the weights.
-    pub fn loss(&self, tokens: &Tokens<(Batch, Seq)>, targets: &Targets<(Batch, Seq)>) -> Loss<(Batch, Seq)> {
+    pub fn loss(
+        &self,
+        tokens: &Tokens<(Batch, Seq)>,
+        targets: &Targets<(Batch, Seq)>,
+    ) -> Loss<(Batch, Seq)> {
         let x = self.embed.forward(tokens);
         let pooled = x.gather(Seq).mean(Seq).all_reduce().silu();
         let (x, pooled) = self.first.forward(&(x, pooled));

@@ -151,7 +151,11 @@ impl Node {
     /// Returns the nodes that this node reads.
     pub fn operands(&self) -> impl Iterator<Item = usize> {
         let operands = match *self {
-            Node::Leaf(_) | Node::Row(_) | Node::Along(..) | Node::Position(_) | Node::Constant(_) => [None; 3],
+            Node::Leaf(_)
+            | Node::Row(_)
+            | Node::Along(..)
+            | Node::Position(_)
+            | Node::Constant(_) => [None; 3],
             Node::Add(a, b)
             | Node::Sub(a, b)
             | Node::Mul(a, b)
@@ -219,7 +223,11 @@ impl Node {
     /// Returns the node with `f` applied to each operand.
     pub fn with_operands(self, f: impl Fn(usize) -> usize) -> Node {
         match self {
-            Node::Leaf(_) | Node::Row(_) | Node::Along(..) | Node::Position(_) | Node::Constant(_) => self,
+            Node::Leaf(_)
+            | Node::Row(_)
+            | Node::Along(..)
+            | Node::Position(_)
+            | Node::Constant(_) => self,
             Node::Add(a, b) => Node::Add(f(a), f(b)),
             Node::Sub(a, b) => Node::Sub(f(a), f(b)),
             Node::Mul(a, b) => Node::Mul(f(a), f(b)),

@@ -10,12 +10,12 @@ use meshwright_backend::Comparison;
 use meshwright_mesh::__internal::shape_name;
 use meshwright_mesh::Extent;
 
+use super::Tensor;
 use super::broadcast::{Side, meet};
 use super::combine::{Combined, apply_binary};
 use super::position_mask::PositionMask;
 use super::reduce::{SumState, Summed};
 use super::typed::note_number;
-use super::Tensor;
 
 /// True or false for each element of a tensor shaped `S`, from a comparison such as `x.gt(0.0)`, or from positions, as
 /// [`causal`](Mask::causal). It has no gradient, and is no tensor, so it cannot be added by mistake.
@@ -96,13 +96,10 @@ impl<S: Dims> Mask<S> {
         ];
         let axes = [both.difference(A::VARIES), both.difference(B::VARIES)];
         let (rank, extents, branches) = meet(sides, axes);
-        let branches =
-            branches.map(|branch| Value::deferred(&rank, extents.clone(), branch));
+        let branches = branches.map(|branch| Value::deferred(&rank, extents.clone(), branch));
         let varies = <Combined<S, Both<A, B>> as Dims>::VARIES;
-        let places = (
-            <S as SameShape<Both<A, B>>>::LEFT_PLACES,
-            <S as SameShape<Both<A, B>>>::RIGHT_PLACES,
-        );
+        let places =
+            (<S as SameShape<Both<A, B>>>::LEFT_PLACES, <S as SameShape<Both<A, B>>>::RIGHT_PLACES);
         let with_mask = |branch| {
             let sides = [
                 Side::new(&self.value, S::DIMS, places.0),

@@ -42,7 +42,8 @@ mod tokens;
 mod typed;
 
 pub use combine::{
-    Accumulate, Combine, Keeps, Moved, Product, Quotient, Scale, TakenByValue, TakesValues, Trailing,
+    Accumulate, Combine, Keeps, Moved, Product, Quotient, Scale, TakenByValue, TakesValues,
+    Trailing,
 };
 pub use compare::{Compared, Relation};
 pub use contract::{Contract, ContractionWeight, FromValue};

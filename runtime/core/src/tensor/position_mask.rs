@@ -9,8 +9,8 @@ use crate::layout::{Dims, HasDim, Whole, refuse_routed};
 use meshwright_backend::{Comparison, DimPositions, UnaryFunction};
 use meshwright_mesh::Extent;
 
-use super::mask::Mask;
 use super::Tensor;
+use super::mask::Mask;
 
 /// A mask by the global positions along dims `Q` and `K`, for tensors with these dims in any order, whole, split or
 /// distributed: `Mask::causal(Seq, Keys)`. It is computed where it is read, and never stored.
@@ -58,7 +58,10 @@ impl Mask<()> {
     #[track_caller]
     pub fn window<Q: Whole, K: Whole>(queries: Q, keys: K, size: usize) -> PositionMask<Q, K> {
         let (_, _) = (queries, keys);
-        assert!(size > 0, "`Mask::window` of 0 positions: a window holds at least that of the query");
+        assert!(
+            size > 0,
+            "`Mask::window` of 0 positions: a window holds at least that of the query"
+        );
         PositionMask::of_rule(Rule::Near(size))
     }
 }

@@ -81,17 +81,33 @@ impl<'a, T: Float> ElementBlock<'a, T> {
             Node::Mul(a, b) => zip_map([value(*a), value(*b)], out, |[a, b]| a * b),
             Node::Div(a, b) => zip_map([value(*a), value(*b)], out, |[a, b]| a / b),
             // Comparisons with NaN are false.
-            Node::Max(a, b) => zip_map([value(*a), value(*b)], out, |[a, b]| {
-                if a > b || a.is_nan() { a } else { b }
-            }),
-            Node::Min(a, b) => zip_map([value(*a), value(*b)], out, |[a, b]| {
-                if a < b || a.is_nan() { a } else { b }
-            }),
+            Node::Max(a, b) => {
+                zip_map(
+                    [value(*a), value(*b)],
+                    out,
+                    |[a, b]| {
+                        if a > b || a.is_nan() { a } else { b }
+                    },
+                )
+            }
+            Node::Min(a, b) => {
+                zip_map(
+                    [value(*a), value(*b)],
+                    out,
+                    |[a, b]| {
+                        if a < b || a.is_nan() { a } else { b }
+                    },
+                )
+            }
             Node::Compare(comparison, a, b) => compare(*comparison, [value(*a), value(*b)], out),
             Node::Select(mask, a, b) => {
-                zip_map([value(*mask), value(*a), value(*b)], out, |[mask, a, b]| {
-                    if mask != 0.0 { a } else { b }
-                });
+                zip_map(
+                    [value(*mask), value(*a), value(*b)],
+                    out,
+                    |[mask, a, b]| {
+                        if mask != 0.0 { a } else { b }
+                    },
+                );
             }
             Node::Pow(a, exponent) => zip_map([value(*a)], out, |[x]| x.powf(*exponent)),
             Node::Scale(a, factor) => zip_map([value(*a)], out, |[x]| x * factor),

@@ -16,8 +16,8 @@ pub use dropout::{blocks, large_indices, rate};
 pub use formula::erf;
 pub use repeated::{positions, repeated};
 pub use special::{
-    clamped_gradients, comparisons, large_numbers, larger_and_smaller, nan, powers, quotients, selections,
-    special_values,
+    clamped_gradients, comparisons, large_numbers, larger_and_smaller, nan, powers, quotients,
+    selections, special_values,
 };
 
 /// Rows and columns.

@@ -114,9 +114,7 @@ fn elements_of_a_shared_generator_are_refused() {
                 x + x.like(count)
             })
         });
-        let not_a_number = |rank: &Rank| {
-            first_step(rank, |_, x| x * x.like(|_| f32::NAN))
-        };
+        let not_a_number = |rank: &Rank| first_step(rank, |_, x| x * x.like(|_| f32::NAN));
         assert!(on(mesh, not_a_number).is_ok());
     }
 }

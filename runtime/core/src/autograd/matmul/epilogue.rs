@@ -63,9 +63,7 @@ pub(crate) fn replace_by_leaves(expr: &Expr, replaced: &[(usize, usize)]) -> (Ex
         moved[index] = nodes.len();
         nodes.push(match (leaf_at(index), node.clone()) {
             (Some(leaf), _) => Node::Leaf(renumbered(leaf)),
-            (None, node) => {
-                node.with_leaf(&mut renumbered).with_operands(|operand| moved[operand])
-            }
+            (None, node) => node.with_leaf(&mut renumbered).with_operands(|operand| moved[operand]),
         });
     }
     (Expr { nodes }, leaves)

@@ -7,7 +7,8 @@ use crate::context::Rank;
 use crate::fsdp::ParamRef;
 use crate::layout::{AxisId, AxisSet};
 use meshwright_backend::{
-    Buffer, Category, Comparison, DimPositions, DropoutMask, Expr, Node, UnaryFunction, View, ViewMut,
+    Buffer, Category, Comparison, DimPositions, DropoutMask, Expr, Node, UnaryFunction, View,
+    ViewMut,
 };
 use meshwright_mesh::Extent;
 

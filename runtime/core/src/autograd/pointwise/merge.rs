@@ -37,9 +37,10 @@ impl Pointwise {
         let mut leaves = Vec::with_capacity(other.leaves.len());
         for (index, leaf) in other.leaves.into_iter().enumerate() {
             let form = form_of_leaf(&other.expr, index);
-            let known = self.leaves.iter().enumerate().position(|(known, own)| {
-                *own == leaf && form_of_leaf(&self.expr, known) == form
-            });
+            let known =
+                self.leaves.iter().enumerate().position(|(known, own)| {
+                    *own == leaf && form_of_leaf(&self.expr, known) == form
+                });
             leaves.push(known.unwrap_or_else(|| {
                 self.leaves.push(leaf);
                 self.leaves.len() - 1

@@ -65,9 +65,7 @@ impl Placed<'_> {
                 let leaf_len = leaves[*leaf].len();
                 self.leaf_node(*leaf, &leaves[*leaf], &trailing_strides(&self.sizes, leaf_len))
             }
-            Node::Along(leaf, strides) => {
-                self.leaf_node(*leaf, &leaves[*leaf], &strides.strides)
-            }
+            Node::Along(leaf, strides) => self.leaf_node(*leaf, &leaves[*leaf], &strides.strides),
             Node::Position(positions) => Node::Position(DimPositions {
                 sizes: self.result.clone(),
                 dim: self.places[positions.dim],

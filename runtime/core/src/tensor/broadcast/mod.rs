@@ -33,7 +33,10 @@ impl<'a> Side<'a> {
 /// Checks that the sizes of two operands fit, lets each enter the regions of its `axes`, and returns them as expressions
 /// over the result, with the rank and the extents of the result.
 #[track_caller]
-pub(super) fn meet(sides: [Side<'_>; 2], axes: [AxisSet; 2]) -> (Rank, Vec<Extent>, [Pointwise; 2]) {
+pub(super) fn meet(
+    sides: [Side<'_>; 2],
+    axes: [AxisSet; 2],
+) -> (Rank, Vec<Extent>, [Pointwise; 2]) {
     let [left, right] = &sides;
     left.value.rank().check_same(right.value.rank());
     let extents = if left.places.is_some() { right.value.extents() } else { left.value.extents() };

@@ -13,9 +13,9 @@ use crate::scratch::with_scratch;
 use crate::simd::dispatch;
 use crate::workers::{Rows, Workers};
 use block_backward::BlockBackward;
-use targets::{ChunkTargets, LeafTargets};
 use meshwright_backend::unary_function::DerivativeOf;
 use meshwright_backend::{Expr, LeafGrad, LeafStrides, Node};
+use targets::{ChunkTargets, LeafTargets};
 
 /// Minimum blocks per partial sum of the gradient of a repeated leaf.
 const CHUNK_BLOCKS: usize = 64;

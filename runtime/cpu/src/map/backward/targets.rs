@@ -20,7 +20,13 @@ impl<'a, T: Float> LeafTargets<'a, T> {
 
     /// Widens a block of the gradients that are accumulated, unless they are f32.
     #[inline(always)]
-    pub(super) fn load_gradients(&self, at: usize, len: usize, accumulate: &[bool], leaf_grads: &mut [f32]) {
+    pub(super) fn load_gradients(
+        &self,
+        at: usize,
+        len: usize,
+        accumulate: &[bool],
+        leaf_grads: &mut [f32],
+    ) {
         if T::IS_F32 {
             return;
         }
@@ -50,7 +56,13 @@ impl<'a, T: Float> LeafTargets<'a, T> {
 
     /// Rounds a block of every gradient that was written, unless they are f32.
     #[inline(always)]
-    pub(super) fn store_gradients(&mut self, at: usize, len: usize, written: &[bool], leaf_grads: &[f32]) {
+    pub(super) fn store_gradients(
+        &mut self,
+        at: usize,
+        len: usize,
+        written: &[bool],
+        leaf_grads: &[f32],
+    ) {
         if T::IS_F32 {
             return;
         }

@@ -18,8 +18,8 @@ use meshwright_backend::{
 };
 use params::Params;
 use repeats::sum_repeated;
-use structure::{RequestedGradient, inner_stride};
 pub use structure::Structure;
+use structure::{RequestedGradient, inner_stride};
 
 impl ElementwiseOps for CudaBackend {
     fn map(&self, expr: &Expr, leaves: &[View], out: ViewMut) {
@@ -147,7 +147,11 @@ fn check_operands(expr: &Expr, leaves: &[View], result: View) {
                 assert!(divides, "row leaf {leaf} divides the result");
             }
             Node::Along(leaf, strides) => {
-                assert_eq!(strides.result_len(), result.len(), "strides of leaf {leaf} fit the result");
+                assert_eq!(
+                    strides.result_len(),
+                    result.len(),
+                    "strides of leaf {leaf} fit the result"
+                );
                 let fits = result.is_empty() || strides.leaf_len() == leaves[*leaf].len();
                 assert!(fits, "strides of leaf {leaf} reach all of its elements");
                 let mut of_leaf = expr.nodes.iter().filter(|other| other.leaf() == Some(*leaf));

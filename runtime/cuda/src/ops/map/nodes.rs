@@ -92,8 +92,7 @@ pub(super) fn write_gradients(text: &mut String, expr: &Expr, requested: &[Reque
                 sent[*b].push(format!("(v{mask} != 0.0f ? 0.0f : g{k})"));
             }
             Node::Pow(a, _) => {
-                sent[*a]
-                    .push(sent_by(k, format!("gradient_of_power(g{k}, v{a}, p.exponent{k})")));
+                sent[*a].push(sent_by(k, format!("gradient_of_power(g{k}, v{a}, p.exponent{k})")));
             }
             Node::Add(a, b) => {
                 sent[*a].push(format!("g{k}"));

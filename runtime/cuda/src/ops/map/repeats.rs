@@ -56,7 +56,8 @@ impl RepeatedDims {
             }
         }
         let in_lanes = strides.strides.last() == Some(&0);
-        let [leaf_len, repeats] = [&kept[0], &repeated[0]].map(|sizes| sizes.iter().product::<u64>());
+        let [leaf_len, repeats] =
+            [&kept[0], &repeated[0]].map(|sizes| sizes.iter().product::<u64>());
         // Kernels have at least one dim of either kind.
         if kept[0].is_empty() {
             kept = [vec![1], vec![0], vec![0]];
