@@ -127,8 +127,8 @@ fn select(rank: &Rank, extents: Vec<Extent>, mask: Pointwise, branches: [Pointwi
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a mask for a tensor shaped `{S}`",
     label = "not a mask, or one of dims that the tensor does not have",
-    note = "a mask comes from a comparison, `x.gt(0.0)`, or from positions, `Mask::causal(Seq, Keys)`; numbers become one \
-            by `weights.ne(0.0)`"
+    note = "a mask comes from a comparison, `x.gt(0.0)`, or from positions, `Mask::causal(Seq, Keys)`; numbers become \
+            one by `weights.ne(0.0)`"
 )]
 pub trait MaskOf<S, P> {
     /// The shape of what is masked.
