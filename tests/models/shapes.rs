@@ -195,8 +195,7 @@ impl Chosen {
         let first: Tensor<(Batch, Hidden)> = whole.take(&score.arg_max(Seq), (Batch,));
         // Groups of positions, of which each rank has some.
         let group = Index::<Groups, (Split<Seq, Tp>,)>::from_fn(x.rank(), &[6], 2, |at| at[0] % 2);
-        let groups: Partial<(Groups, Batch, Hidden), Tp> =
-            y.square().scatter_add(&group, Seq, ());
+        let groups: Partial<(Groups, Batch, Hidden), Tp> = y.square().scatter_add(&group, Seq, ());
         let back = Index::<Groups, (Seq,)>::from_fn(x.rank(), &[6], 2, |at| at[0] % 2);
         let groups = groups.all_reduce().take(&back, ()).permute((Batch, Seq, Hidden));
         whole * merged + first.expand_as(Seq, &groups) * groups

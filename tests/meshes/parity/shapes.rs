@@ -5,7 +5,9 @@ use meshwright::nn::Sizes;
 use meshwright::tensor::{Loss, Settings, ZeroStage};
 use meshwright_tests::compare::Report;
 use meshwright_tests::data::numbers;
-use meshwright_tests::models::shapes::{ByHand, Chosen, Distributed, Front, HeadDim, Heads, Hidden, Two};
+use meshwright_tests::models::shapes::{
+    ByHand, Chosen, Distributed, Front, HeadDim, Heads, Hidden, Two,
+};
 use meshwright_tests::run::{Setup, train};
 
 use super::table::{NARROW_MESHES, check, check_each};
