@@ -34,8 +34,8 @@ impl Rank {
         self.process_group(info.axes()).members().iter().map(on_rank).collect()
     }
 
-    /// Returns the parts that the ranks along the axes of a split hold of the elements that the home of the dim leaves to
-    /// this rank; of a sequence that is distributed over `cp`, the parts of all ranks.
+    /// Returns the parts that the ranks along the axes of a split hold of the elements that the home of the dim leaves
+    /// to this rank; of a sequence that is distributed over `cp`, the parts of all ranks.
     pub(crate) fn parts_of(&self, info: &DimInfo, extent: &Extent) -> Vec<Extent> {
         let (home, splits) = (self.degree_of(info.home), self.degree_of(info.split));
         let wholes = if info.home.contains(AxisId::Cp) && home > 1 {
