@@ -29,7 +29,6 @@ fn compile_errors() {
         "known_bugs",
         "layers",
         "loss",
-        "neighbors",
         "one_axis_twice",
         "operators",
         "optimizers",
