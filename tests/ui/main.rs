@@ -29,6 +29,7 @@ fn compile_errors() {
         "known_bugs",
         "layers",
         "loss",
+        "neighbors",
         "one_axis_twice",
         "operators",
         "optimizers",
