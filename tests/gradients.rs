@@ -1,5 +1,7 @@
 //! The gradient of every operation against finite differences, and of losses against formulas, on one rank.
 
+mod shapes;
+
 use meshwright::backend::Category;
 use meshwright::layout::{AxisSet, Shape, Tp};
 use meshwright::model;
@@ -246,7 +248,7 @@ fn every_operation_has_the_gradient_of_its_values() {
     on_mesh("1", 1, |rank| {
         let mut report = Report::default();
         let built = model(rank);
-        for (name, operation) in OPERATIONS {
+        for (name, operation) in OPERATIONS.iter().chain(shapes::SHAPES) {
             let ops = &built.model;
             let apply = || operation(ops, &stream(rank, &ops.input), &stream(rank, &ops.other));
             let gradients = (apply().backward)();

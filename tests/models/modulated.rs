@@ -1,5 +1,5 @@
-//! Tensors that are repeated along dims of others: adaLN, FiLM, gates of tokens, scales of heads, a learned temperature,
-//! masks by values and by positions; with a sequence that is distributed over cp and split over tp.
+//! Tensors that are repeated along dims of others: adaLN, FiLM, gates of tokens, scales of heads, a learned
+//! temperature, masks by values and by positions; with a sequence that is distributed over cp and split over tp.
 
 use meshwright::prelude::*;
 

@@ -70,7 +70,9 @@ fn module_impls(model: &LayerKinds) -> TokenStream {
     let arms = model.kinds.iter().map(|LayerKind { name, layer }| {
         let (start, end) = ends(layer);
         let here = model.runtime.private(start);
-        let inner = Ident::new("layer", Span::mixed_site());
+        // Located at the type, where rustc reports other types.
+        let local = |name: &str| Ident::new(name, Span::mixed_site().located_at(end));
+        let (inner, x) = (local("layer"), local("input"));
         let call = quote_spanned! {end=>
             #here::forward_variant::<#layer, #first>(#inner, #x)
         };

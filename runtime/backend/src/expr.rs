@@ -11,8 +11,8 @@ pub struct Expr {
 }
 
 impl Expr {
-    /// Returns true if the gradient of a node that is 0 stays 0 behind every operand, even if a derivative is infinite or
-    /// NaN: if a selection may have left an operand out.
+    /// Returns true if the gradient of a node that is 0 stays 0 behind every operand, even if a derivative is infinite
+    /// or NaN: if a selection may have left an operand out.
     pub fn keeps_zero_gradients(&self) -> bool {
         self.nodes.iter().any(|node| matches!(node, Node::Select(..)))
     }

@@ -100,6 +100,6 @@ fn dropout_of_the_configuration() {
         assert_ne!(of_field[0], undropped[0], "{field}");
         all.sizes = all.sizes.with_dropout(field, 0.2);
     }
-    let meshes = ["tp=2", "dp=2,tp=2", "cp=2"].map(|mesh| (mesh, "gpt2".to_owned(), all.clone()));
+    let meshes = ["tp=2", "dp=2,tp=2", "fsdp=2"].map(|mesh| (mesh, "gpt2".to_owned(), all.clone()));
     check_each(&all, meshes, loss);
 }

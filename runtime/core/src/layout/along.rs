@@ -39,7 +39,8 @@ holds! {
 /// Never implemented: a dim that shape `S` does not have, but would need.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a dim of `{S}`",
-    label = "a tensor is repeated along dims that only the other has, so one of the two must have all dims of the other",
+    label = "a tensor is repeated along dims that only the other has, so one of the two must have all dims of the \
+             other",
     note = "give one of them the missing dim, `.expand(Dim, size)`, or rename it, `.rename(Dim, Other)`"
 )]
 pub trait DimOf<S> {
@@ -90,7 +91,9 @@ impl<S: Dims, T: Places<S> + Along<S, T::Found>> Broadcast<S> for T {
 
 macro_rules! alongs {
     ($(($($dim:ident $place:ident),*))*) => {$(
-                impl<S: Dims $(+ Holds<$dim, $place>)*, $($dim: Dim, $place),*> Along<S, ($($place,)*)> for ($($dim,)*) {
+                impl<S: Dims $(+ Holds<$dim, $place>)*, $($dim: Dim, $place),*> Along<S, ($($place,)*)>
+            for ($($dim,)*)
+        {
             const PLACES: &'static [usize] = {
                 distinct_names::<S>();
                 &[$(<S as Holds<$dim, $place>>::DIM),*]
@@ -114,8 +117,8 @@ const fn distinct_names<S: Dims>() {
         while before < dim {
             assert!(
                 !is_same(S::DIMS[before].name, S::DIMS[dim].name),
-                "the larger tensor has two dims with one name, so the place of the smaller one is not known: rename one \
-                 of them, `.rename(Dim, Other)`"
+                "the larger tensor has two dims with one name, so the place of the smaller one is not known: rename \
+                 one of them, `.rename(Dim, Other)`"
             );
             before += 1;
         }

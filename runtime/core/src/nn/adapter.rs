@@ -59,8 +59,8 @@ impl Adapter {
         let (inputs, outputs) = (elements(&A::DIMS[..reads]), elements(&B::DIMS[1..]));
         if *rank > inputs.max(outputs) {
             builder.problem(format_args!(
-                "an adapter of rank {rank} is wider than the layer, which reads {inputs} elements and writes {outputs}: \
-                 choose a rank of at most {}",
+                "an adapter of rank {rank} is wider than the layer, which reads \
+                 {inputs} elements and writes {outputs}: choose a rank of at most {}",
                 inputs.min(outputs)
             ));
         }

@@ -26,12 +26,11 @@ use super::{Build, Builder, Col, Layer, Plain, Shard};
 /// at the position and at the `TAPS - 1` positions before it, with zeros before the first one, as the short
 /// convolutions of Hyena (Poli et al., 2023) and Mamba (Gu and Dao, 2023).
 ///
-/// Shape: `[.., sequence, F] -> [.., sequence, F]`; `weight[F, TAPS]`, whose last tap is that of the position itself. A
-/// bias is a field of its own, `Bias<F>`.
+/// Shape: `[.., sequence, F] -> [.., sequence, F]`; `weight[F, TAPS]`, whose last tap is that of the position itself.
 ///
 /// The sequence is whole, split over `tp`, declared `@ cp`, or both: ranks exchange `TAPS - 1` positions before each
 /// range that they hold, and in backward as many behind it. `#[sharded(tp = "col")]` splits the channels instead.
-/// Documents in the rows are kept apart.
+/// Documents in the rows are kept apart. A bias is a field of its own, `Bias<F>`.
 pub struct CausalConv<F, const TAPS: usize, Style = Plain> {
     weight: ParamRef,
     kind: PhantomData<(F, Style)>,

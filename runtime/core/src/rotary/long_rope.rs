@@ -2,8 +2,8 @@
 
 use super::scaling::{check_above_zero, check_factor, check_positions};
 
-/// Parameters of LongRoPE (Ding et al., "LongRoPE: Extending LLM Context Window Beyond 2 Million Tokens", 2024), as Phi-3
-/// and Phi-4-mini have them: the frequency of a pair is divided by its factor.
+/// Parameters of LongRoPE (Ding et al., "LongRoPE: Extending LLM Context Window Beyond 2 Million Tokens", 2024), as
+/// Phi-3 and Phi-4-mini have them: the frequency of a pair is divided by its factor.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LongRopeScaling {
     /// `short_factor`: the divisors in sequences of up to `original_positions`, one for each rotated pair.

@@ -90,8 +90,8 @@ pub trait Scale<P> {
 #[diagnostic::on_unimplemented(
     message = "the left side, shaped `{S}`, would become `{Self}`",
     label = "the right side has dims that the left side does not have, and a variable keeps its type",
-    note = "write the operation as `let y = x + &z`, whose result is a new tensor; a number or a tensor with the dims of \
-            the left side can be combined in place"
+    note = "write the operation as `let y = x + &z`, whose result is a new tensor; a number or a tensor with the dims \
+            of the left side can be combined in place"
 )]
 pub trait Keeps<S>: Dims {
     #[doc(hidden)]

@@ -105,8 +105,8 @@ never_compared! {
 type Out<S, R> = <Tensor<S> as Compared<<R as Right>::Value>>::Out;
 
 impl<S: Dims> Tensor<S> {
-    /// Returns the larger of each element and that of another tensor, which may have fewer dims, or a number. NaN if one
-    /// of them is. If both are equal, each has half of the gradient.
+    /// Returns the larger of each element and that of another tensor, which may have fewer dims, or a number. NaN if
+    /// one of them is. If both are equal, each has half of the gradient.
     ///
     /// The largest element along a dim is `x.max(Dim)`.
     ///

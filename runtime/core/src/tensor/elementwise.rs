@@ -58,8 +58,8 @@ elementwise! {
 }
 
 impl<S: Dims> Tensor<S> {
-    /// Raises each element to a power: by IEEE 754, `pow` of a negative element is NaN unless the exponent is an integer,
-    /// and that of 0 by a negative exponent is infinite. The power 0 is 1, without a gradient.
+    /// Raises each element to a power: by IEEE 754, `pow` of a negative element is NaN unless the exponent is an
+    /// integer, and that of 0 by a negative exponent is infinite. The power 0 is 1, without a gradient.
     #[doc(alias = "powf")]
     #[track_caller]
     pub fn pow(&self, exponent: f32) -> Tensor<S> {

@@ -56,8 +56,8 @@ impl<S: Dims> Mask<S> {
         Tensor::from_untyped(self.value.clone())
     }
 
-    /// Returns the number of true elements along a dim, as a sum does: a partial sum if the dim is split or distributed.
-    /// It is rounded to the compute dtype: in bf16, numbers up to 256 are exact.
+    /// Returns the number of true elements along a dim, as a sum does: a partial sum if the dim is split or
+    /// distributed. It is rounded to the compute dtype: in bf16, numbers up to 256 are exact.
     #[track_caller]
     pub fn count<D, P>(&self, dim: D) -> Summed<S, D, P>
     where
@@ -67,11 +67,11 @@ impl<S: Dims> Mask<S> {
         self.as_weights().sum(dim)
     }
 
-    /// Returns the elements of `chosen` if the mask is true, and those of `other` elsewhere. The three may have different
-    /// dims, if one of them has those of all.
+    /// Returns the elements of `chosen` if the mask is true, and those of `other` elsewhere. The three may have
+    /// different dims, if one of them has those of all.
     ///
-    /// An element that is not chosen has a gradient of 0, even if its derivative is infinite or NaN, as that of the square
-    /// root of 0, provided that it is computed by elementwise operations on what both read.
+    /// An element that is not chosen has a gradient of 0, even if its derivative is infinite or NaN, as that of the
+    /// square root of 0, provided that it is computed by elementwise operations on what both read.
     ///
     /// # Panics
     /// If they have a dim with other sizes.
@@ -122,13 +122,13 @@ fn select(rank: &Rank, extents: Vec<Extent>, mask: Pointwise, branches: [Pointwi
     Value::deferred(rank, extents, mask.select(chosen, other))
 }
 
-/// A mask for tensors shaped `S`: one that [fits them](SameShape), or one by positions along two of their dims, at places
-/// `P`.
+/// A mask for tensors shaped `S`: one that [fits them](SameShape), or one by positions along two of their dims, at
+/// places `P`.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a mask for a tensor shaped `{S}`",
     label = "not a mask, or one of dims that the tensor does not have",
-    note = "a mask comes from a comparison, `x.gt(0.0)`, or from positions, `Mask::causal(Seq, Keys)`; numbers become one \
-            by `weights.ne(0.0)`"
+    note = "a mask comes from a comparison, `x.gt(0.0)`, or from positions, `Mask::causal(Seq, Keys)`; numbers become \
+            one by `weights.ne(0.0)`"
 )]
 pub trait MaskOf<S, P> {
     /// The shape of what is masked.

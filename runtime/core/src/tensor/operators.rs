@@ -83,7 +83,8 @@ right_partials! { Partial<T, A>, &Partial<T, A> }
     label = "the tensor stands on the left, the parameter on the right",
     note = "write `x + &self.bias` and `x * &self.gain`; `bias - x` is `-(x - &bias)`, and `gain / x` is `x.recip() * \
             &gain`",
-    note = "as a tensor the parameter stands on either side: `self.gain.tensor() / x`, `self.gain.tensor() * &self.scale`"
+    note = "as a tensor the parameter stands on either side: `self.gain.tensor() / x`, `self.gain.tensor() * \
+            &self.scale`"
 )]
 pub trait AfterParam<P> {
     /// The result.

@@ -50,8 +50,9 @@ impl Mask<()> {
         PositionMask::of_rule(Rule::Causal)
     }
 
-    /// Returns the mask of the positions along `K` at a distance of less than `size` from the position along `Q`, on either
-    /// side. A causal window of `size` keys, with that of the query, is `Mask::causal(Q, K) & Mask::window(Q, K, size)`.
+    /// Returns the mask of the positions along `K` at a distance of less than `size` from the position along `Q`, on
+    /// either side. A causal window of `size` keys, with that of the query, is `Mask::causal(Q, K) & Mask::window(Q, K,
+    /// size)`.
     ///
     /// # Panics
     /// If `size` is 0.

@@ -158,8 +158,8 @@ impl<S: Dims> Tensor<S> {
         gather_block(self.rank(), S::DIMS, self.local_extents(), self.to_local_vec())
     }
 
-    /// Creates a tensor of the same shape and sizes, whose element at `index` of the global tensor is `element(index)`, as
-    /// [`from_fn`](Self::from_fn) does: an operand that needs no annotation of its type. No gradient flows into it.
+    /// Creates a tensor of the same shape and sizes, whose element at `index` of the global tensor is `element(index)`,
+    /// as [`from_fn`](Self::from_fn) does: an operand that needs no annotation of its type. No gradient flows into it.
     ///
     /// # Panics
     /// If another call of `element` with the same index returns another number.

@@ -25,18 +25,20 @@ fn along(sizes: &[usize; 4], dims: &[usize]) -> LeafStrides {
     LeafStrides { sizes: sizes.to_vec(), strides: strides.to_vec() }
 }
 
-/// Expressions over leaves that have some dims of the result.
-fn cases(sizes: &[usize; 4]) -> Vec<Case> {
+/// Returns a leaf with these dims of the result, outermost first.
+fn leaf(index: usize, sizes: &[usize; 4], dims: &[usize]) -> Node {
+    Along(index, along(sizes, dims))
+}
+
+fn len(sizes: &[usize; 4], dims: &[usize]) -> usize {
+    dims.iter().map(|dim| sizes[*dim]).product()
+}
+
+/// Expressions over leaves that have some dims of the result: few, as each is compiled for a GPU.
+fn composite(sizes: &[usize; 4]) -> Vec<Case> {
     let n = sizes.iter().product();
-    let len = |dims: &[usize]| dims.iter().map(|dim| sizes[*dim]).product::<usize>();
-    let leaf = |leaf: usize, dims: &[usize]| Along(leaf, along(sizes, dims));
-    let patterns: [&[usize]; 9] =
-        [&[0], &[2], &[0, 2], &[1, 3], &[0, 1], &[3, 0], &[0, 3], &[], &[2, 1]];
-    let mut cases = Vec::new();
-    for dims in patterns {
-        let product = vec![Leaf(0), leaf(1, dims), Mul(0, 1), leaf(1, dims), Add(2, 3)];
-        cases.push(Case::new(product, &[n, len(dims)]));
-    }
+    let leaf = |index: usize, dims: &[usize]| leaf(index, sizes, dims);
+    let len = |dims: &[usize]| len(sizes, dims);
     // A chain with three broadcasts, two of which have one pattern.
     let modulated = vec![
         Leaf(0),
@@ -50,25 +52,49 @@ fn cases(sizes: &[usize; 4]) -> Vec<Case> {
         Mul(5, 7),
     ];
     let lens = [n, len(&[0, 3]), len(&[0, 3]), len(&[0, 1])];
-    cases.push(Case { tolerance: 2.0, ..Case::new(modulated, &lens) });
-    // Beside a row, and only some gradients.
-    let with_row =
-        vec![Leaf(0), Row(1), Mul(0, 1), leaf(2, &[1]), Mul(2, 3), leaf(3, &[2]), Sub(4, 5)];
+    let mut cases = vec![Case { tolerance: 2.0, ..Case::new(modulated, &lens) }];
+    // Four patterns: of a number, in another order, and in the middle; and a row, and only some gradients.
+    let mixed = vec![
+        leaf(1, &[]),
+        leaf(2, &[3, 0]),
+        Mul(0, 1),
+        leaf(3, &[1]),
+        Mul(2, 3),
+        leaf(4, &[0, 2]),
+        Add(4, 5),
+        Row(5),
+        Mul(6, 7),
+        Leaf(0),
+        Sub(8, 9),
+    ];
     if sizes[3] > 0 {
-        cases.push(Case {
-            wanted: vec![true, true, false, true],
-            ..Case::new(with_row, &[n, sizes[3], sizes[1], sizes[2]])
-        });
+        let lens = [n, 1, len(&[3, 0]), len(&[1]), len(&[0, 2]), sizes[3]];
+        let wanted = vec![true, true, true, false, true, true];
+        cases.push(Case { wanted, tolerance: 2.0, ..Case::new(mixed, &lens) });
     }
+    cases
+}
+
+/// Expressions over one leaf that has some dims of the result.
+fn simple(sizes: &[usize; 4]) -> Vec<Case> {
+    let n = sizes.iter().product();
+    let patterns: [&[usize]; 9] =
+        [&[0], &[2], &[0, 2], &[1, 3], &[0, 1], &[3, 0], &[0, 3], &[], &[2, 1]];
+    let product = |dims: &&[usize]| {
+        let leaf = || leaf(1, sizes, dims);
+        let nodes = vec![Leaf(0), leaf(), Mul(0, 1), leaf(), Add(2, 3)];
+        Case::new(nodes, &[n, len(sizes, dims)])
+    };
+    let mut cases: Vec<Case> = patterns.iter().map(product).collect();
     // A result whose only leaf is repeated.
-    cases.push(Case::new(vec![leaf(0, &[1])], &[sizes[1]]));
+    cases.push(Case::new(vec![leaf(0, sizes, &[1])], &[sizes[1]]));
     cases
 }
 
 /// Repeated leaves and their gradients follow the formula.
 pub fn repeated(target: &Target) {
     for sizes in target.cases(&SIZES, &LARGE) {
-        for case in cases(&sizes) {
+        for case in [composite(&sizes), target.cases(&[], &simple(&sizes))].concat() {
             FLOATS.into_iter().for_each(|dtype| check(target, &case, &sizes, dtype));
         }
     }

@@ -89,8 +89,8 @@ impl Pointwise {
         self.binary(Pointwise::number(number), op)
     }
 
-    /// Returns the expression if it reads parameters only, for work that is divided over `axis`, along which it does not
-    /// vary: the gradients of its parameters are then partial over the axis.
+    /// Returns the expression if it reads parameters only, for work that is divided over `axis`, along which it does
+    /// not vary: the gradients of its parameters are then partial over the axis.
     fn params_in_region(&self, axis: AxisId) -> Option<Pointwise> {
         let mut entered = self.clone();
         for leaf in &mut entered.leaves {

@@ -11,8 +11,8 @@ use super::leaf::ExprLeaf;
 const MAX_PATTERNS: usize = 4;
 
 impl Value {
-    /// Returns the expression of the value repeated along the dims of `extents` that are not among `places`, which holds
-    /// the position of each dim of the value. It may be extended as that of [`to_pointwise`](Self::to_pointwise).
+    /// Returns the expression of the value repeated along the dims of `extents` that are not among `places`, which
+    /// holds the position of each dim of the value. It may be extended as that of [`to_pointwise`](Self::to_pointwise).
     #[track_caller]
     pub(crate) fn to_pointwise_along(&self, places: &[usize], extents: &[Extent]) -> Pointwise {
         let mut pointwise = self.to_pointwise();

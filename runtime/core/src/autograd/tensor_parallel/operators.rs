@@ -29,8 +29,8 @@ pub(crate) fn enter_region(x: &Value, entry: Entry, site: &Site) -> Value {
     }
 }
 
-/// Returns the value inside of the regions of all `axes`: unchanged forward, and its gradient is all-reduced over each of
-/// them. An operation whose work is distributed over an axis enters its operands that do not vary over it.
+/// Returns the value inside of the regions of all `axes`: unchanged forward, and its gradient is all-reduced over each
+/// of them. An operation whose work is distributed over an axis enters its operands that do not vary over it.
 pub(crate) fn enter_regions(x: &Value, axes: AxisSet, site: &Site) -> Value {
     axes.iter().fold(x.clone(), |x, axis| enter_region(&x, Entry::Copy(axis), site))
 }

@@ -151,7 +151,7 @@ impl BuildState<'_> {
 /// Returns the problem of a setting of fields that the model does not have.
 fn applies_to_nothing(call: &str, layer: &str, name: &str) -> String {
     format!(
-        "`Sizes::{call}(\"{name}\", ..)` applies to nothing: the model has no {layer} in a field of this name; one inside \
-         a field that the model does not have is named with it, as `absent.{name}`"
+        "`Sizes::{call}(\"{name}\", ..)` applies to nothing: the model has no {layer} in a field of this name; one \
+         inside a field that the model does not have is named with it, as `absent.{name}`"
     )
 }

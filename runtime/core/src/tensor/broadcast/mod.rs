@@ -30,8 +30,8 @@ impl<'a> Side<'a> {
     }
 }
 
-/// Checks that the sizes of two operands fit, lets each enter the regions of its `axes`, and returns them as expressions
-/// over the result, with the rank and the extents of the result.
+/// Checks that the sizes of two operands fit, lets each enter the regions of its `axes`, and returns them as
+/// expressions over the result, with the rank and the extents of the result.
 #[track_caller]
 pub(super) fn meet(
     sides: [Side<'_>; 2],
@@ -119,8 +119,9 @@ fn combine_along<S: Dims, T: Along<S, P>, P>(
 }
 
 impl<S: Dims> Param<S> {
-    /// Returns the parameter as a tensor, which is an operand like any other: `x * &self.scale.tensor()` for a scale over
-    /// the heads, in the middle of a shape, and `(x * &self.temperature.tensor().exp())` for a scalar, `Param<()>`.
+    /// Returns the parameter as a tensor, which is an operand like any other: `x * &self.scale.tensor()` for a scale
+    /// over the heads, in the middle of a shape, and `(x * &self.temperature.tensor().exp())` for a scalar,
+    /// `Param<()>`.
     ///
     /// Elementwise operations read the parameter itself, and its gradient is reduced with that of its unit. For all
     /// others it is copied in the compute dtype.

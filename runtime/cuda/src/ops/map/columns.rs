@@ -34,7 +34,8 @@ impl Columns {
         self.parts as usize * self.cols * DType::F32.bytes()
     }
 
-    /// Adds the parameters of a kernel that sums columns, and returns the same as [`push_elements`](super::push_elements).
+    /// Adds the parameters of a kernel that sums columns, and returns the same as
+    /// [`push_elements`](super::push_elements).
     pub fn push_columns(
         &self,
         params: &mut Params,

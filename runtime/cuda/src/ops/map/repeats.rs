@@ -10,8 +10,8 @@ use crate::ops::launch::{address, aligned, covering, vector_width};
 use crate::ops::partials::add_partials;
 use meshwright_backend::{Expr, LeafGrad, LeafStrides, Node, View};
 
-/// Threads that keep the memory of the largest devices busy. A constant, since the order of a sum must not depend on the
-/// device.
+/// Threads that keep the memory of the largest devices busy. A constant, since the order of a sum must not depend on
+/// the device.
 const THREADS: u64 = 1 << 16;
 /// Minimum elements per thread of a part, so that the partial sums are small compared to the operands.
 const ELEMENTS: u64 = 16;
@@ -56,7 +56,8 @@ impl RepeatedDims {
             }
         }
         let in_lanes = strides.strides.last() == Some(&0);
-        let [leaf_len, repeats] = [&kept[0], &repeated[0]].map(|sizes| sizes.iter().product::<u64>());
+        let [leaf_len, repeats] =
+            [&kept[0], &repeated[0]].map(|sizes| sizes.iter().product::<u64>());
         // Kernels have at least one dim of either kind.
         if kept[0].is_empty() {
             kept = [vec![1], vec![0], vec![0]];
