@@ -37,7 +37,10 @@ struct ByHand {
 
 #[forward]
 impl ByHand {
-    fn forward(&self, (x, first): &(Stream, Tensor<(Batch, Seq, Split<Heads, Tp>, HeadDim)>)) -> Stream {
+    fn forward(
+        &self,
+        (x, first): &(Stream, Tensor<(Batch, Seq, Split<Heads, Tp>, HeadDim)>),
+    ) -> Stream {
         let v = self.v.forward(x) + first * self.mix.tensor();
         let (k, v) = (self.k.forward(x).rename(Seq, Keys), v.rename(Seq, Keys));
         let scores = self.q.forward(x).dot(&k, HeadDim, (Batch, Heads)) * 0.7;
@@ -83,7 +86,9 @@ impl MultiQuery {
 
 #[test]
 fn multi_query() {
-    compare(&sizes(), |model: &MultiQuery, rank| Loss::mean_of(&model.forward(&stream(rank)).square()));
+    compare(&sizes(), |model: &MultiQuery, rank| {
+        Loss::mean_of(&model.forward(&stream(rank)).square())
+    });
 }
 
 // ANCHOR: linear

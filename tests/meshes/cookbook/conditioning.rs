@@ -37,7 +37,8 @@ struct AdaptiveNorm {
 #[forward]
 impl AdaptiveNorm {
     fn forward(&self, (x, cond): &(Stream, Tensor<(Batch, Cond)>)) -> Stream {
-        let [scale, shift, gate] = [&self.scale, &self.shift, &self.gate].map(|layer| layer.forward(cond));
+        let [scale, shift, gate] =
+            [&self.scale, &self.shift, &self.gate].map(|layer| layer.forward(cond));
         let y = self.norm.forward(x) * (1.0 + scale) + shift;
         x + self.down.forward(&self.up.forward(&y).gelu()) * gate
     }

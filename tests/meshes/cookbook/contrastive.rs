@@ -16,8 +16,13 @@ struct Towers {
 }
 
 impl Towers {
-    fn similarity(&self, image: &Tensor<(Batch, Image)>, text: &Tensor<(Batch, Text)>) -> Tensor<(Batch, Others)> {
-        let [a, b] = [self.image.forward(image), self.text.forward(text)].map(|x| &x / x.norm(Hidden));
+    fn similarity(
+        &self,
+        image: &Tensor<(Batch, Image)>,
+        text: &Tensor<(Batch, Text)>,
+    ) -> Tensor<(Batch, Others)> {
+        let [a, b] =
+            [self.image.forward(image), self.text.forward(text)].map(|x| &x / x.norm(Hidden));
         a.dot(&b.gather_as(Batch, Others), Hidden, ()) * self.scale.tensor().exp()
     }
 }
@@ -31,8 +36,7 @@ fn contrastive_towers() {
         let image = Tensor::normal(rank, &[4, 6], "image");
         let text = Tensor::normal(rank, &[4, 4], "text");
         let scores = model.similarity(&image, &text);
-        let own: Tensor<(Batch, Others)> =
-            scores.like(|at| if at[0] == at[1] { 1.0 } else { 0.0 });
+        let own: Tensor<(Batch, Others)> = scores.like(|at| if at[0] == at[1] { 1.0 } else { 0.0 });
         Loss::mean_of(&(scores.log_sum_exp(Others) - (&scores * own).sum(Others)))
     });
 }

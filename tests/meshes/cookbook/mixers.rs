@@ -9,7 +9,8 @@ dims! { Batch @ data, Seq, Hidden, Tokens1, Ffn, Two }
 type Stream = Tensor<(Batch, Seq, Hidden)>;
 
 fn sizes() -> Sizes {
-    let mut sizes = Sizes::new().with(Hidden, 8).with(Seq, 6).with(Tokens1, 12).with(Ffn, 8).with(Two, 2);
+    let mut sizes =
+        Sizes::new().with(Hidden, 8).with(Seq, 6).with(Tokens1, 12).with(Ffn, 8).with(Two, 2);
     sizes.init_std = 0.5;
     sizes
 }

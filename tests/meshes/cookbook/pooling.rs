@@ -36,7 +36,9 @@ impl FirstToken {
 
 #[test]
 fn first_token() {
-    compare(&sizes(), |model: &FirstToken, rank| Loss::mean_of(&model.forward(&stream(rank)).square()));
+    compare(&sizes(), |model: &FirstToken, rank| {
+        Loss::mean_of(&model.forward(&stream(rank)).square())
+    });
 }
 
 // ANCHOR: attention
@@ -82,5 +84,7 @@ impl MaxPooling {
 
 #[test]
 fn max_pooling() {
-    compare(&sizes(), |model: &MaxPooling, rank| Loss::mean_of(&model.forward(&stream(rank)).square()));
+    compare(&sizes(), |model: &MaxPooling, rank| {
+        Loss::mean_of(&model.forward(&stream(rank)).square())
+    });
 }

@@ -24,7 +24,8 @@ struct Autoencoder {
 impl Autoencoder {
     fn loss(&self, x: &Tensor<(Batch, Pixels)>) -> Loss<(Batch,)> {
         let inner = self.encode.forward(x).relu();
-        let (mean, log_var) = (self.mean.forward(&inner), self.log_var.forward(&inner).clamp(-8.0, 8.0));
+        let (mean, log_var) =
+            (self.mean.forward(&inner), self.log_var.forward(&inner).clamp(-8.0, 8.0));
         let noise: Tensor<(Batch, Latent)> = Tensor::normal(x.rank(), &mean.sizes(), "noise");
         let z = &mean + noise * (0.5 * &log_var).exp();
         let error = (self.decode.forward(&self.up.forward(&z).relu()) - x).square().sum(Pixels);
