@@ -198,7 +198,7 @@ fn fold<T: Float>(workers: &Workers, s: &UnfoldShape, dout: &[T], dx: &mut [T]) 
                 let at = row % s.len + s.padding;
                 for tap in 0..s.taps.min(at + 1) {
                     let output = (at - tap) / s.stride;
-                    if (at - tap) % s.stride != 0 || output >= outputs {
+                    if !(at - tap).is_multiple_of(s.stride) || output >= outputs {
                         continue;
                     }
                     let first = (row / s.len * outputs + output) * channels * s.taps + tap;

@@ -173,7 +173,7 @@ pub fn special_values(target: &Target) {
         for kind in [DimFunction::ScaledExp, DimFunction::Softmax, DimFunction::Direction] {
             check_function(target, dim, kind, &finite, &c);
         }
-        check_function(target, dim, DimFunction::ScaledExp, &x, &vec![f32::NEG_INFINITY; 9]);
+        check_function(target, dim, DimFunction::ScaledExp, &x, &[f32::NEG_INFINITY; 9]);
         // An infinite number counts as 0.
         let x = target.put(&x);
         let mut y = target.blank(DType::F32, 9);

@@ -65,8 +65,11 @@ impl ConvolutionOps for CudaBackend {
         // the first kernel writes.
         unsafe {
             let (x, dy) = (address(x), address(dy));
-            let args = args![x, dy, halo, limits, partial, ConvSizes::new(s)];
-            gpu.launch((&CONVOLUTION, &name), grid, args);
+            gpu.launch(
+                (&CONVOLUTION, &name),
+                grid,
+                args![x, dy, halo, limits, partial, ConvSizes::new(s)],
+            );
             add_partials(gpu, [dweight], partial, parts);
         }
     }
@@ -99,8 +102,8 @@ impl CudaBackend {
         let sizes = UnfoldSizes { sizes: sizes.map(|size| size as u64) };
         // SAFETY: the operands have the sizes that were checked.
         unsafe {
-            let args = args![address(from), address(to), sizes];
-            gpu.launch((&CONVOLUTION, &name), covering(gpu, items as u64), args);
+            let grid = covering(gpu, items as u64);
+            gpu.launch((&CONVOLUTION, &name), grid, args![address(from), address(to), sizes]);
         }
     }
 }

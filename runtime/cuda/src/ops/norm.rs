@@ -261,9 +261,10 @@ fn row_sums(gpu: &GpuContext, args: RmsNormSumsArgs) {
     let name = format!("rms_norm_sums_{}{}", plan.form, float_name(x.dtype()));
     let [weight, dy] = if factors.is_some() { [address(weight), address(dy)] } else { [0; 2] };
     let (x, to) = (address(x), address(sums));
-    let args = args![x, weight, offset, dy, to, rows as u64, cols as u64, plan.lanes];
+    let (grid, rows, cols) = (plan.grid(gpu, rows), rows as u64, cols as u64);
+    let args = args![x, weight, offset, dy, to, rows, cols, plan.lanes];
     // SAFETY: the operands have the sizes that were checked, and the alignment of the plan.
-    unsafe { gpu.launch((&NORM, &name), plan.grid(gpu, rows), args) };
+    unsafe { gpu.launch((&NORM, &name), grid, args) };
 }
 
 fn check_operands(rows: usize, cols: usize, operands: &[View], parameters: &[View]) {

@@ -106,9 +106,8 @@ pub fn check_checkpoint(
 ) -> Result<()> {
     let in_flag = || Error::of_flag("--resume");
     let (rule, groups) = (config.optimizer.rule(), ParamGroups::default());
-    let kinds = |param: &ParamRef| match param.is_frozen() {
-        true => Vec::new(),
-        false => rule.state_kinds(groups.of(param)).to_vec(),
+    let kinds = |param: &ParamRef| {
+        if param.is_frozen() { Vec::new() } else { rule.state_kinds(groups.of(param)).to_vec() }
     };
     check_optimizer(checkpoint, &rule, params.iter().flat_map(kinds).collect())?;
     let state = &checkpoint.manifest().state;

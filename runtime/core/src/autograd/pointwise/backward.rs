@@ -158,9 +158,12 @@ fn backward_leaves(
                 let data = if is_short { Arc::new(alloc_like(gradient, len)) } else { data };
                 inputs.push(Input::Value(data, len));
                 let is_sum = is_repeated(expr, index) && gradient.dtype() != DType::F32;
-                outputs.push(requires_grad.then(|| match is_sum {
-                    true => rank.alloc_scratch(DType::F32, len),
-                    false => alloc_like(gradient, len),
+                outputs.push(requires_grad.then(|| {
+                    if is_sum {
+                        rank.alloc_scratch(DType::F32, len)
+                    } else {
+                        alloc_like(gradient, len)
+                    }
                 }));
                 targets.push(Target::Value(input, is_sum));
             }

@@ -84,8 +84,11 @@ impl<'a> Builder<'a> {
     pub(super) fn init_of(&self, path: &str, of_layer: Init, rows: Option<usize>) -> InitialValues {
         let name = path.rsplit('.').next().unwrap_or_default();
         let is_of = |rule: &&Rc<FieldInit>| rule.param.as_deref().is_none_or(|param| param == name);
-        let matching = self.params.inits.iter().filter(is_of);
-        let of_field = matching.inspect(|rule| rule.is_used.set(true)).last().map(|rule| rule.init);
+        let mut of_field = None;
+        for rule in self.params.inits.iter().filter(is_of) {
+            rule.is_used.set(true);
+            of_field = Some(rule.init);
+        }
         let of_sizes = self.init_of_sizes(path);
         let values = InitialValues::from(of_layer);
         let Some(init) = of_sizes.or(of_field) else { return values };

@@ -51,16 +51,16 @@ impl Plan {
             return Plan { product: None, is_transposed: false, copies: [None; 3] };
         }
         let mut copies = [None; 3];
-        for operand in 0..3 {
+        for (operand, copy) in copies.iter_mut().enumerate() {
             if !loops.is_matrix(operand) {
-                copies[operand] = Some(loops.make_contiguous(operand));
+                *copy = Some(loops.make_contiguous(operand));
             }
         }
-        for operand in 0..3 {
+        for (operand, copy) in copies.iter_mut().enumerate() {
             let is_scattered =
                 loops.batch_loops().len() > 2 && index_of(&loops.batch, operand).is_none();
-            if is_scattered && copies[operand].is_none() {
-                copies[operand] = Some(loops.make_contiguous(operand));
+            if is_scattered && copy.is_none() {
+                *copy = Some(loops.make_contiguous(operand));
             }
         }
         // The kernel reads the result only to add to it.

@@ -15,6 +15,9 @@ use super::operation::{Direction, IndexOperation};
 
 type Renamed<S, D, E, P> = <D as RenameDim<S, E, P>>::Out;
 
+/// Elements shaped `T` of a tensor, and their indices along `D`.
+type Largest<D, T> = (Tensor<T>, Index<D, T>);
+
 impl<S: Dims> Tensor<S> {
     /// Returns the `k` largest elements along a dim that each rank holds whole, from the largest one on, as dim `to`,
     /// and their indices. Of equal elements the one with the lower index comes first, and NaN comes before all numbers.
@@ -25,12 +28,7 @@ impl<S: Dims> Tensor<S> {
     /// # Panics
     /// If the dim has fewer than `k` elements.
     #[track_caller]
-    pub fn top_k<D, E: Local, P>(
-        &self,
-        dim: D,
-        k: usize,
-        to: E,
-    ) -> (Tensor<Renamed<S, D, E, P>>, Index<D, Renamed<S, D, E, P>>)
+    pub fn top_k<D, E: Local, P>(&self, dim: D, k: usize, to: E) -> Largest<D, Renamed<S, D, E, P>>
     where
         D: Local + Reads<S, P> + RenameDim<S, E, P>,
     {

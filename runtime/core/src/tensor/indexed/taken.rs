@@ -31,13 +31,9 @@ impl<S: Dims> Tensor<S> {
     /// # Panics
     /// If the dim has another size than the indices count, or a dim of `each` has two sizes.
     #[track_caller]
-    pub fn take<T: Dims, D: Whole, B, P>(
-        &self,
-        index: &Index<D, T>,
-        each: B,
-    ) -> Taken<S, T, D, B, P>
+    pub fn take<T: Dims, D, B, P>(&self, index: &Index<D, T>, each: B) -> Taken<S, T, D, B, P>
     where
-        D: IndexedDims<S, T, B, P>,
+        D: Whole + IndexedDims<S, T, B, P>,
         D::Out: Shape,
         D::PartialOver: SumState<D::Out>,
     {

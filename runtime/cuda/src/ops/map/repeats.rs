@@ -159,9 +159,12 @@ pub(super) fn sum_repeated(
         if summed.is_empty() {
             continue;
         }
-        let kind = |leaf| match summed.contains(&leaf) {
-            true => RequestedGradient::RepeatedSum,
-            false => RequestedGradient::No,
+        let kind = |leaf| {
+            if summed.contains(&leaf) {
+                RequestedGradient::RepeatedSum
+            } else {
+                RequestedGradient::No
+            }
         };
         let requested: Vec<RequestedGradient> = (0..leaves.len()).map(kind).collect();
         let dims = RepeatedDims::new(&pattern, grad);
