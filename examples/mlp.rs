@@ -42,9 +42,10 @@ pub fn train(mesh: &str, steps: usize) -> Result<Vec<f64>> {
         let built = build::<Mlp>(rank, &sizes)?;
         let mut optimizer = AdamW::new(rank, &built.units, AdamWOptions::default());
         let points = Tensor::from_fn(rank, &[POINTS, 2], |at| point(at[0])[at[1]]);
-        let heights = Tensor::from_fn(rank, &[POINTS, 1], |at| point(at[0]).iter().product());
         let step = || {
-            let error = built.model.forward(&points) - &heights;
+            let y = built.model.forward(&points);
+            let heights = y.like(|at| point(at[0]).iter().product());
+            let error = y - heights;
             let loss = Loss::mean_of(&(&error * &error));
             let mean = loss.reduce().value();
             optimizer.step(0.01, loss.backward().reduce());

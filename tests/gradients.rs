@@ -213,7 +213,7 @@ const OPERATIONS: &[Operation] = &[
     ("head", |ops, x, _| probe(&ops.head.logits(x))),
     ("log-probabilities of targets", |ops, x, _| {
         let targets = [3, Targets::<()>::IGNORED, 0, 6, 1];
-        let targets = Targets::from_block(x.rank(), &[1, SEQ], &targets);
+        let targets: Targets<(Batch, Seq)> = Targets::from_block(x.rank(), &[1, SEQ], &targets);
         probe(&ops.head.log_probs(x, &targets))
     }),
     ("user-defined function", |ops, x, y| {
@@ -224,7 +224,7 @@ const OPERATIONS: &[Operation] = &[
 /// Moves the elements along each dim apart, so that small changes do not exchange the largest or the smallest.
 fn apart(x: &Stream) -> Stream {
     let rank = |index: &[usize]| ((3 * index[1] + 5 * index[2]) % 7) as f32;
-    x + Tensor::from_fn(x.rank(), &x.sizes(), |index| 4.0 * rank(index))
+    x + x.like(|index| 4.0 * rank(index))
 }
 
 /// The result of an operation, reduced to a scalar by position-dependent weights.

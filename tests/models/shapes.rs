@@ -80,8 +80,7 @@ impl ByHand {
         let (front, middle, back) = mixed.cut(HeadDim, (Front, Middle, Back), [1, 2]);
         let mixed =
             back.concat(&front, (Back, Front), Wide).concat(&middle, (Wide, Middle), HeadDim);
-        let grouped: Tensor<(Batch, Seq, Split<Groups, Tp>, Members, HeadDim)> =
-            mixed.part(Heads, (Groups, Members), 2);
+        let grouped = mixed.part(Heads, (Groups, Members), 2);
         let [first, second] = [0, 1].map(|member| grouped.select(Members, member));
         let swapped = second.expand(Side, 1).concat(&first.expand(Side, 1), (Side, Side), Members);
         let swapped =

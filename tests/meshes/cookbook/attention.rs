@@ -7,6 +7,7 @@ use super::compare;
 dims! { Batch @ data, Seq, Keys, Hidden, Heads, HeadDim, KeyDim }
 
 type Stream = Tensor<(Batch, Split<Seq, Tp>, Hidden)>;
+type Values = Tensor<(Batch, Seq, Split<Heads, Tp>, HeadDim)>;
 
 fn sizes() -> Sizes {
     let mut sizes = Sizes::new().with(Hidden, 8).with(Heads, 4).with(HeadDim, 2).with(KeyDim, 2);
@@ -37,10 +38,7 @@ struct ByHand {
 
 #[forward]
 impl ByHand {
-    fn forward(
-        &self,
-        (x, first): &(Stream, Tensor<(Batch, Seq, Split<Heads, Tp>, HeadDim)>),
-    ) -> Stream {
+    fn forward(&self, (x, first): &(Stream, Values)) -> Stream {
         let v = self.v.forward(x) + first * self.mix.tensor();
         let (k, v) = (self.k.forward(x).rename(Seq, Keys), v.rename(Seq, Keys));
         let scores = self.q.forward(x).dot(&k, HeadDim, (Batch, Heads)) * 0.7;

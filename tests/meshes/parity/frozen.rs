@@ -178,7 +178,6 @@ fn runs_with_frozen_fields_resume_bit_for_bit() {
 }
 
 #[model]
-#[expect(dead_code, reason = "it is only built")]
 struct Probe {
     #[frozen]
     embed: Embedding<Vocab, Hidden>,
@@ -187,7 +186,6 @@ struct Probe {
 }
 
 #[model]
-#[expect(dead_code, reason = "it is only built")]
 struct AllFrozen {
     #[frozen]
     embed: Embedding<Vocab, Hidden>,

@@ -126,7 +126,6 @@ fn wrong_initial_values_are_problems() {
 }
 
 #[model]
-#[expect(dead_code, reason = "it is only built")]
 struct Padded {
     #[init(constant(1.5))]
     embed: Embedding<Vocab, Hidden>,

@@ -19,12 +19,13 @@ fn shifted<S: Shape>(x: &Tensor<S>) -> Tensor<S> {
     x + Tensor::from_fn(x.rank(), &x.sizes(), |_| 0.5)
 }
 
-/// Sums in which the right side has no type of its own: it follows from the left side, whole or split.
+/// Sums with a tensor that has the shape of another one, whole or split.
 fn shifted_stream(
     x: &Tensor<(Batch, Split<Seq, Tp>, Hidden)>,
 ) -> Tensor<(Batch, Split<Seq, Tp>, Hidden)> {
-    let shift = Tensor::from_fn(x.rank(), &x.sizes(), |_| 0.5);
-    let whole = x.gather(Seq) + Tensor::from_fn(x.rank(), &x.sizes(), |_| 0.5);
+    let shift = x.like(|_| 0.5);
+    let whole = x.gather(Seq);
+    let whole = &whole + whole.like(|_| 0.5);
     x + shift + whole.slice(Seq, Tp)
 }
 

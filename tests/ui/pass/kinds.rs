@@ -53,7 +53,7 @@ impl Mixed {
 /// A layer.
 #[model]
 #[derive(Debug)]
-pub enum Block {
+enum Block {
     Dense(Dense),
     Mixed(Mixed),
 }
