@@ -180,7 +180,13 @@ fn our_attribute(attr: &Attribute) -> Option<&'static table::AttributeRow> {
         attr.path().segments.iter().map(|segment| segment.ident.to_string()).collect();
     let word = match segments.as_slice() {
         [word] if BUILT_IN.contains(&word.as_str()) => return None,
-        [word] => nearest(word, table::field_attributes().map(|row| row.name))?,
+        [word] => {
+            let has_arguments = !matches!(attr.meta, Meta::Path(_));
+            let fits = |row: &&table::AttributeRow| {
+                row.name == word || !has_arguments || !row.keys.is_empty()
+            };
+            nearest(word, table::field_attributes().filter(fits).map(|row| row.name))?
+        }
         [ours, word] if ours == "meshwright" => word,
         _ => return None,
     };

@@ -89,7 +89,7 @@ impl InitialValues {
     /// Formats the arguments.
     pub fn shown(&self) -> String {
         match &self.attr.meta {
-            syn::Meta::List(list) => shown(&list.tokens),
+            syn::Meta::List(list) => shown(&list.tokens).replace("- ", "-"),
             _ => String::new(),
         }
     }

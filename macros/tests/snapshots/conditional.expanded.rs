@@ -17,6 +17,31 @@ impl ::meshwright::__private::Whole for Hidden {
     type Home = ::meshwright::__private::Here;
 }
 #[automatically_derived]
+impl ::meshwright::__private::Named for Hidden {
+    type Name = (
+        ::meshwright::__private::name::H3,
+        (
+            ::meshwright::__private::name::HC,
+            (
+                ::meshwright::__private::name::H2,
+                (
+                    ::meshwright::__private::name::HD,
+                    (
+                        ::meshwright::__private::name::HF,
+                        (
+                            ::meshwright::__private::name::HE,
+                            (
+                                ::meshwright::__private::name::H5,
+                                (::meshwright::__private::name::H9, ()),
+                            ),
+                        ),
+                    ),
+                ),
+            ),
+        ),
+    );
+}
+#[automatically_derived]
 impl ::meshwright::__private::Local for Hidden {}
 struct Net {
     layer: Linear<Hidden, Hidden>,

@@ -16,6 +16,31 @@ impl ::meshwright::__private::Whole for Batch {
     const DECLARED_NAME: &'static str = "Batch";
     type Home = ::meshwright::__private::Dp;
 }
+#[automatically_derived]
+impl ::meshwright::__private::Named for Batch {
+    type Name = (
+        ::meshwright::__private::name::HE,
+        (
+            ::meshwright::__private::name::HB,
+            (
+                ::meshwright::__private::name::HF,
+                (
+                    ::meshwright::__private::name::HE,
+                    (
+                        ::meshwright::__private::name::H6,
+                        (
+                            ::meshwright::__private::name::H2,
+                            (
+                                ::meshwright::__private::name::H9,
+                                (::meshwright::__private::name::HB, ()),
+                            ),
+                        ),
+                    ),
+                ),
+            ),
+        ),
+    );
+}
 ///The dim `Seq`.
 #[derive(
     ::core::clone::Clone,
@@ -31,6 +56,31 @@ pub struct Seq;
 impl ::meshwright::__private::Whole for Seq {
     const DECLARED_NAME: &'static str = "Seq";
     type Home = ::meshwright::__private::Here;
+}
+#[automatically_derived]
+impl ::meshwright::__private::Named for Seq {
+    type Name = (
+        ::meshwright::__private::name::H2,
+        (
+            ::meshwright::__private::name::HB,
+            (
+                ::meshwright::__private::name::HB,
+                (
+                    ::meshwright::__private::name::H1,
+                    (
+                        ::meshwright::__private::name::HA,
+                        (
+                            ::meshwright::__private::name::H3,
+                            (
+                                ::meshwright::__private::name::H5,
+                                (::meshwright::__private::name::HC, ()),
+                            ),
+                        ),
+                    ),
+                ),
+            ),
+        ),
+    );
 }
 #[automatically_derived]
 impl ::meshwright::__private::Local for Seq {}
@@ -49,6 +99,31 @@ pub struct Hidden;
 impl ::meshwright::__private::Whole for Hidden {
     const DECLARED_NAME: &'static str = "Hidden";
     type Home = ::meshwright::__private::Here;
+}
+#[automatically_derived]
+impl ::meshwright::__private::Named for Hidden {
+    type Name = (
+        ::meshwright::__private::name::H3,
+        (
+            ::meshwright::__private::name::HC,
+            (
+                ::meshwright::__private::name::H2,
+                (
+                    ::meshwright::__private::name::HD,
+                    (
+                        ::meshwright::__private::name::HF,
+                        (
+                            ::meshwright::__private::name::HE,
+                            (
+                                ::meshwright::__private::name::H5,
+                                (::meshwright::__private::name::H9, ()),
+                            ),
+                        ),
+                    ),
+                ),
+            ),
+        ),
+    );
 }
 #[automatically_derived]
 impl ::meshwright::__private::Local for Hidden {}

@@ -17,6 +17,31 @@ impl ::meshwright::__private::Whole for Batch {
     type Home = ::meshwright::__private::Data;
 }
 #[automatically_derived]
+impl ::meshwright::__private::Named for Batch {
+    type Name = (
+        ::meshwright::__private::name::HE,
+        (
+            ::meshwright::__private::name::HB,
+            (
+                ::meshwright::__private::name::HF,
+                (
+                    ::meshwright::__private::name::HE,
+                    (
+                        ::meshwright::__private::name::H6,
+                        (
+                            ::meshwright::__private::name::H2,
+                            (
+                                ::meshwright::__private::name::H9,
+                                (::meshwright::__private::name::HB, ()),
+                            ),
+                        ),
+                    ),
+                ),
+            ),
+        ),
+    );
+}
+#[automatically_derived]
 impl ::meshwright::__private::BatchDim for Batch {}
 ///The dim `Seq`.
 #[derive(
@@ -33,6 +58,31 @@ pub struct Seq;
 impl ::meshwright::__private::Whole for Seq {
     const DECLARED_NAME: &'static str = "Seq";
     type Home = ::meshwright::__private::Cp;
+}
+#[automatically_derived]
+impl ::meshwright::__private::Named for Seq {
+    type Name = (
+        ::meshwright::__private::name::H2,
+        (
+            ::meshwright::__private::name::HB,
+            (
+                ::meshwright::__private::name::HB,
+                (
+                    ::meshwright::__private::name::H1,
+                    (
+                        ::meshwright::__private::name::HA,
+                        (
+                            ::meshwright::__private::name::H3,
+                            (
+                                ::meshwright::__private::name::H5,
+                                (::meshwright::__private::name::HC, ()),
+                            ),
+                        ),
+                    ),
+                ),
+            ),
+        ),
+    );
 }
 /// Width of the residual stream.
 #[derive(
@@ -51,6 +101,31 @@ impl ::meshwright::__private::Whole for Hidden {
     type Home = ::meshwright::__private::Here;
 }
 #[automatically_derived]
+impl ::meshwright::__private::Named for Hidden {
+    type Name = (
+        ::meshwright::__private::name::H3,
+        (
+            ::meshwright::__private::name::HC,
+            (
+                ::meshwright::__private::name::H2,
+                (
+                    ::meshwright::__private::name::HD,
+                    (
+                        ::meshwright::__private::name::HF,
+                        (
+                            ::meshwright::__private::name::HE,
+                            (
+                                ::meshwright::__private::name::H5,
+                                (::meshwright::__private::name::H9, ()),
+                            ),
+                        ),
+                    ),
+                ),
+            ),
+        ),
+    );
+}
+#[automatically_derived]
 impl ::meshwright::__private::Local for Hidden {}
 ///The dim `Ffn`.
 #[derive(
@@ -67,6 +142,31 @@ pub(crate) struct Ffn;
 impl ::meshwright::__private::Whole for Ffn {
     const DECLARED_NAME: &'static str = "Ffn";
     type Home = ::meshwright::__private::Here;
+}
+#[automatically_derived]
+impl ::meshwright::__private::Named for Ffn {
+    type Name = (
+        ::meshwright::__private::name::H0,
+        (
+            ::meshwright::__private::name::HD,
+            (
+                ::meshwright::__private::name::H9,
+                (
+                    ::meshwright::__private::name::H5,
+                    (
+                        ::meshwright::__private::name::H7,
+                        (
+                            ::meshwright::__private::name::H1,
+                            (
+                                ::meshwright::__private::name::H5,
+                                (::meshwright::__private::name::H9, ()),
+                            ),
+                        ),
+                    ),
+                ),
+            ),
+        ),
+    );
 }
 #[automatically_derived]
 impl ::meshwright::__private::Local for Ffn {}

@@ -17,6 +17,31 @@ impl ::meshwright::__private::Whole for Batch {
     type Home = ::meshwright::__private::Data;
 }
 #[automatically_derived]
+impl ::meshwright::__private::Named for Batch {
+    type Name = (
+        ::meshwright::__private::name::HE,
+        (
+            ::meshwright::__private::name::HB,
+            (
+                ::meshwright::__private::name::HF,
+                (
+                    ::meshwright::__private::name::HE,
+                    (
+                        ::meshwright::__private::name::H6,
+                        (
+                            ::meshwright::__private::name::H2,
+                            (
+                                ::meshwright::__private::name::H9,
+                                (::meshwright::__private::name::HB, ()),
+                            ),
+                        ),
+                    ),
+                ),
+            ),
+        ),
+    );
+}
+#[automatically_derived]
 impl ::meshwright::__private::BatchDim for Batch {}
 ///The dim `Seq`.
 #[derive(
@@ -34,6 +59,31 @@ impl ::meshwright::__private::Whole for Seq {
     const DECLARED_NAME: &'static str = "Seq";
     type Home = ::meshwright::__private::Cp;
 }
+#[automatically_derived]
+impl ::meshwright::__private::Named for Seq {
+    type Name = (
+        ::meshwright::__private::name::H2,
+        (
+            ::meshwright::__private::name::HB,
+            (
+                ::meshwright::__private::name::HB,
+                (
+                    ::meshwright::__private::name::H1,
+                    (
+                        ::meshwright::__private::name::HA,
+                        (
+                            ::meshwright::__private::name::H3,
+                            (
+                                ::meshwright::__private::name::H5,
+                                (::meshwright::__private::name::HC, ()),
+                            ),
+                        ),
+                    ),
+                ),
+            ),
+        ),
+    );
+}
 ///The dim `Hidden`.
 #[derive(
     ::core::clone::Clone,
@@ -49,6 +99,31 @@ pub struct Hidden;
 impl ::meshwright::__private::Whole for Hidden {
     const DECLARED_NAME: &'static str = "Hidden";
     type Home = ::meshwright::__private::Here;
+}
+#[automatically_derived]
+impl ::meshwright::__private::Named for Hidden {
+    type Name = (
+        ::meshwright::__private::name::H3,
+        (
+            ::meshwright::__private::name::HC,
+            (
+                ::meshwright::__private::name::H2,
+                (
+                    ::meshwright::__private::name::HD,
+                    (
+                        ::meshwright::__private::name::HF,
+                        (
+                            ::meshwright::__private::name::HE,
+                            (
+                                ::meshwright::__private::name::H5,
+                                (::meshwright::__private::name::H9, ()),
+                            ),
+                        ),
+                    ),
+                ),
+            ),
+        ),
+    );
 }
 #[automatically_derived]
 impl ::meshwright::__private::Local for Hidden {}
@@ -69,6 +144,31 @@ impl ::meshwright::__private::Whole for Vocab {
     type Home = ::meshwright::__private::Here;
 }
 #[automatically_derived]
+impl ::meshwright::__private::Named for Vocab {
+    type Name = (
+        ::meshwright::__private::name::HE,
+        (
+            ::meshwright::__private::name::H6,
+            (
+                ::meshwright::__private::name::H8,
+                (
+                    ::meshwright::__private::name::HD,
+                    (
+                        ::meshwright::__private::name::H4,
+                        (
+                            ::meshwright::__private::name::H5,
+                            (
+                                ::meshwright::__private::name::H6,
+                                (::meshwright::__private::name::HC, ()),
+                            ),
+                        ),
+                    ),
+                ),
+            ),
+        ),
+    );
+}
+#[automatically_derived]
 impl ::meshwright::__private::Local for Vocab {}
 ///The dim `Other`.
 #[derive(
@@ -85,6 +185,31 @@ pub struct Other;
 impl ::meshwright::__private::Whole for Other {
     const DECLARED_NAME: &'static str = "Other";
     type Home = ::meshwright::__private::Here;
+}
+#[automatically_derived]
+impl ::meshwright::__private::Named for Other {
+    type Name = (
+        ::meshwright::__private::name::H6,
+        (
+            ::meshwright::__private::name::HE,
+            (
+                ::meshwright::__private::name::H3,
+                (
+                    ::meshwright::__private::name::H8,
+                    (
+                        ::meshwright::__private::name::HF,
+                        (
+                            ::meshwright::__private::name::HF,
+                            (
+                                ::meshwright::__private::name::H9,
+                                (::meshwright::__private::name::H5, ()),
+                            ),
+                        ),
+                    ),
+                ),
+            ),
+        ),
+    );
 }
 #[automatically_derived]
 impl ::meshwright::__private::Local for Other {}

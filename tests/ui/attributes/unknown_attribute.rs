@@ -6,7 +6,7 @@ dims! { Seq, Hidden, Ffn, Vocab }
 
 #[model]
 struct Mlp {
-    #[shaded(tp = "col")]
+    #[shared(tp = "col")]
     up: Linear<Hidden, Ffn>,
 }
 

@@ -10,7 +10,8 @@ use super::{Broadcast, Split, Tp};
 /// have.
 ///
 /// Impls with a bound that nothing has are for mistakes: their bounds explain the fix. The shape is a parameter, and
-/// not `Self`, so that other messages do not list the impls.
+/// not `Self`, so that other messages do not list the impls. Their result has the shape of the left side, so that a
+/// mistake has no second message about the type of the result.
 #[diagnostic::on_unimplemented(
     message = "a tensor shaped `{S}` cannot be combined with one shaped `{T}`",
     label = "their dims or splits differ, or are not known to be the same",
@@ -75,7 +76,7 @@ macro_rules! never_the_same {
         where
             Split<$dim, Tp>: $rule<$dim, $whole, $split>,
         {
-            type Combined = $split;
+            type Combined = $whole;
             const SEAL: Seal = Seal::new();
         }
     )*};
