@@ -13,6 +13,7 @@ pub mod pipeline_stage;
 pub mod recompute;
 #[cfg(test)]
 mod reference;
+mod rows;
 pub mod runtime;
 pub mod sharded;
 pub mod table;

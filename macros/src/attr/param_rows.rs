@@ -1,6 +1,6 @@
 //! The rows of the attributes about the parameters inside a field.
 
-use super::table::{AttributeRow, KeyRow, Least, Value};
+use super::rows::{AttributeRow, KeyRow, Least, Value};
 
 /// The attribute `#[frozen]`.
 pub const FROZEN: AttributeRow = AttributeRow {

@@ -3,7 +3,9 @@
 use std::sync::Mutex;
 
 use meshwright::backend::{DType, Gemm};
-use meshwright_cuda::{DriverCalls, DriverError, MatMul, MatMulEpilogue, MatMulOperands};
+use meshwright_cuda::{
+    DriverCalls, DriverError, MatMul, MatMulBatch, MatMulEpilogue, MatMulOperands,
+};
 
 use super::{download, driver, folders, free, upload};
 
@@ -70,6 +72,35 @@ fn matmuls_are_row_major() {
     }
     free(&driver, &f32s);
     free(&driver, &bf16s);
+    driver.free_stream(stream).unwrap();
+}
+
+/// Matrices of `a` lie side by side, in rows of both; those of `b` and `c` follow each other.
+#[test]
+fn batched_matmuls_are_row_major() {
+    let _alone = MATMUL_LOCK.lock();
+    let driver = driver();
+    let stream = driver.new_stream(false).unwrap();
+    let (count, m, n, k) = (2, 3, 5, 4);
+    let a: Vec<f32> = (0..count * m * k).map(|i| (i * 7 % 11) as f32 - 5.0).collect();
+    let b: Vec<f32> = (0..count * k * n).map(|i| (i * 5 % 13) as f32 - 6.0).collect();
+    let [at_a, at_b] = [&a, &b].map(|values| upload(&driver, stream, values));
+    let c = upload(&driver, stream, &vec![0f32; count * m * n]);
+    let gemm = Gemm { m, n, k, trans_a: false, trans_b: false, accumulate: false };
+    let batch = MatMulBatch { count, lead: [count * k, n, n], strides: [k, k * n, m * n] };
+    let (inputs, result, epilogue) = (DType::F32, DType::F32, MatMulEpilogue::Plain);
+    let shape = MatMul { gemm, inputs, result, epilogue, is_grouped: false, batch: Some(batch) };
+    let operands = MatMulOperands::plain(at_a, at_b, c);
+    // SAFETY: the matrices have these sizes.
+    unsafe { driver.matmul(stream, &shape, &operands) }.unwrap();
+    let element = |at: usize| {
+        let (matrix, row, col) = (at / n / m, at / n % m, at % n);
+        let product = |i: usize| a[(row * count + matrix) * k + i] * b[(matrix * k + i) * n + col];
+        (0..k).map(product).sum::<f32>()
+    };
+    let expected: Vec<f32> = (0..count * m * n).map(element).collect();
+    assert_eq!(download::<f32>(&driver, stream, c, count * m * n), expected);
+    free(&driver, &[at_a, at_b, c]);
     driver.free_stream(stream).unwrap();
 }
 

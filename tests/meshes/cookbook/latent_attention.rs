@@ -27,10 +27,9 @@ struct LatentAttention {
 #[forward]
 impl LatentAttention {
     fn forward(&self, x: &Stream) -> Stream {
-        let (latent, k_rope) =
-            self.down.forward(&x.gather(Seq)).cut(KvParts, (Latent, RopeDim), [6]);
+        let (latent, k_rope) = self.down.forward(&x.gather(Seq)).cut(KvParts, (Latent, RopeDim), 6);
         let (k_nope, v) =
-            self.up.forward(&self.norm.forward(&latent)).cut(HeadParts, (Nope, ValueDim), [2]);
+            self.up.forward(&self.norm.forward(&latent)).cut(HeadParts, (Nope, ValueDim), 2);
         let k = k_nope.concat(&k_rope.expand_as(Heads, &k_nope), (Nope, RopeDim), QkDim);
         self.o.forward(&self.attention.forward(&(self.q.forward(x), k, v)))
     }

@@ -1,12 +1,8 @@
 //! Debug text of layers: `Linear 768 x 3072, Split<Ffn, tp>, here 768 x 1536`.
 
-use std::fmt::{Debug, Formatter, Result};
+use std::fmt::{Formatter, Result};
 
-use crate::layout::Dims;
-use crate::tensor::{Param, ParamRef};
-
-use super::recompute::Recomputed;
-use super::{NoForm, NotRecomputed, Stack, Unpaired};
+use crate::tensor::ParamRef;
 
 /// Implements `Debug` for layers of this crate, in whose files it is invoked: `debug_layers! { Linear<I, O>: weight; }`.
 /// The parameters are described in this order.
@@ -54,42 +50,4 @@ pub(in crate::nn) fn write_layer(
 fn product(sizes: &[usize]) -> String {
     let sizes: Vec<String> = sizes.iter().map(usize::to_string).collect();
     if sizes.is_empty() { "scalar".to_owned() } else { sizes.join(" x ") }
-}
-
-impl<S: Dims> Debug for Param<S> {
-    fn fmt(&self, f: &mut Formatter<'_>) -> Result {
-        write_layer(f, "Param", &[self.handle()])
-    }
-}
-
-/// Lists the layers.
-impl<M: Debug, N> Debug for Stack<M, N> {
-    fn fmt(&self, f: &mut Formatter<'_>) -> Result {
-        f.debug_list().entries(self.layers()).finish()
-    }
-}
-
-impl<M: Debug> Debug for Recomputed<M> {
-    fn fmt(&self, f: &mut Formatter<'_>) -> Result {
-        (**self).fmt(f)
-    }
-}
-
-// Types of fields that never exist, so that a model with such a field has one error.
-impl<L, Way> Debug for NotRecomputed<L, Way> {
-    fn fmt(&self, f: &mut Formatter<'_>) -> Result {
-        f.write_str("NotRecomputed")
-    }
-}
-
-impl<L, Style> Debug for NoForm<L, Style> {
-    fn fmt(&self, f: &mut Formatter<'_>) -> Result {
-        f.write_str("NoForm")
-    }
-}
-
-impl<L, I, O, D> Debug for Unpaired<L, I, O, D> {
-    fn fmt(&self, f: &mut Formatter<'_>) -> Result {
-        f.write_str("Unpaired")
-    }
 }

@@ -11,9 +11,10 @@ use crate::tensor::{
     Contraction, Init, Operand, Param, ParamRef, Reads, Tensor, contract, gradient_axes,
 };
 
-use super::adapter::{Adapter, LoraRank};
+use super::adapter::Adapter;
 use super::chain::stage_layers;
 use super::debug::debug_layers;
+use super::lora_options::LoraRank;
 use super::{Build, Builder, Col, Layer, Plain, RegionExit, Row, Shard};
 
 /// A linear layer without bias from the last dim (or pair of dims) `I` to `O`.

@@ -10,6 +10,7 @@ mod chain;
 mod conv1d;
 mod cross_entropy;
 mod debug;
+mod debug_fields;
 mod divergence;
 mod dropout;
 mod embedding;
@@ -19,15 +20,18 @@ mod head_options;
 mod head_projection;
 mod layer;
 mod layer_index;
+mod layers_dim;
 mod linear;
 mod lm_head;
 mod log_probs;
 mod logit_chunks;
 mod logit_stats;
+mod lora_options;
 mod model;
 mod moe;
 mod no_form;
 mod norm;
+mod norm_options;
 mod param;
 mod positions;
 mod recompute;
@@ -38,7 +42,6 @@ mod style;
 mod tie;
 mod variants;
 
-pub use adapter::LoraRank;
 pub use affine::BiasStyle;
 pub use attention::{
     Attended, AttentionExtra, AttentionMask, BiasOfScores, ContextParallel, ContextStyle,
@@ -62,9 +65,11 @@ pub use fields::ChainedLayer;
 pub use layer::{HasForm, Layer, Module, Shard};
 pub use layer_index::LayerIndex;
 pub use layers::*;
+pub use layers_dim::Layers;
 pub use linear::{ColumnInput, PlainInput, RowInput};
 pub use lm_head::{HeadInput, TargetsOf};
 pub(crate) use logit_chunks::LogitChunks;
+pub use lora_options::LoraRank;
 pub use meshwright_backend::RopeLayout;
 pub use model::{
     FieldDescription, ForwardInput, ForwardOutput, Model, ModelDescription, ScatteredOutput,
@@ -80,14 +85,13 @@ pub use recompute::{
 };
 pub use rope::RotatedHeads;
 pub use sizes::Sizes;
-pub use stack::{AppliedInOrder, Layers, StackInput};
+pub use stack::{AppliedInOrder, StackInput};
 pub use style::{AllReduce, ByExpert, Col, Plain, RegionExit, Row, Scatter, VocabSplit};
 pub use tie::{SameWeightAs, TiedWeight, check_tie};
 pub use variants::{SameInput, SameOutput, forward_variant};
 
 /// Layers and their options. The prelude has all of them, too.
 pub mod layers {
-    pub use crate::nn::adapter::LoraOptions;
     pub use crate::nn::affine::Affine;
     pub use crate::nn::attention::{
         Alibi, Attention, AttentionOptions, AttentionSinks, Bidirectional, Causal, Padding,
@@ -102,10 +106,12 @@ pub mod layers {
     pub use crate::nn::head_options::HeadOptions;
     pub use crate::nn::linear::Linear;
     pub use crate::nn::lm_head::LmHead;
+    pub use crate::nn::lora_options::LoraOptions;
     pub use crate::nn::moe::{
         GroupedBias, GroupedLinear, Router, RouterOptions, RouterPenalties, RouterScore,
     };
-    pub use crate::nn::norm::{LayerNorm, NormOptions, RmsNorm};
+    pub use crate::nn::norm::{LayerNorm, RmsNorm};
+    pub use crate::nn::norm_options::NormOptions;
     pub use crate::nn::positions::LearnedPositions;
     pub use crate::nn::rope::Rope;
     pub use crate::nn::stack::Stack;

@@ -5,30 +5,11 @@ use std::ops::Range;
 use std::rc::Rc;
 use std::slice;
 
-use crate::layout::name::{H7, H9, HB, HC, HE, HF};
-use crate::layout::{Here, Local, Named, Whole};
+use crate::layout::Whole;
 use crate::tensor::{Rank, RunningStage, SegmentData, at_stage_boundary, recompute};
 
 use super::recompute::Segment;
-use super::{Build, Builder, Layer};
-
-/// The number of layers of a [`Stack`], as a dim: `Sizes::new().with(Layers, 12)`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Layers;
-
-#[diagnostic::do_not_recommend]
-impl Whole for Layers {
-    const DECLARED_NAME: &'static str = "Layers";
-    type Home = Here;
-}
-
-#[diagnostic::do_not_recommend]
-impl Local for Layers {}
-
-#[diagnostic::do_not_recommend]
-impl Named for Layers {
-    type Name = (HB, (HC, (H7, (HF, (HE, (H9, (H7, (HF, ()))))))));
-}
+use super::{Build, Builder, Layer, Layers};
 
 /// A sequence of `N` layers `M`, each applied to the output of the one before. Each layer is its own FSDP unit.
 ///

@@ -1,6 +1,6 @@
 //! LongRoPE: factors of every pair, which were found by a search.
 
-use super::scaling::{check_above_zero, check_factor, check_positions};
+use super::ranges::{check_above_zero, check_factor, check_positions};
 
 /// Parameters of LongRoPE (Ding et al., "LongRoPE: Extending LLM Context Window Beyond 2 Million Tokens", 2024), as
 /// Phi-3 and Phi-4-mini have them: the frequency of a pair is divided by its factor.

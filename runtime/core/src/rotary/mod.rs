@@ -7,6 +7,7 @@
 mod frequencies;
 mod long_rope;
 mod parameters;
+mod ranges;
 mod scaling;
 
 pub use frequencies::RotaryFrequencies;

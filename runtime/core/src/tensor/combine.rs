@@ -2,13 +2,11 @@
 //! trailing dims.
 
 use std::marker::PhantomData;
-use std::ops::Mul;
 
 use crate::autograd::{Binary, Pointwise, Unary, Value, gradient_axes};
 use crate::context::Rank;
 use crate::fsdp::ParamRef;
 use crate::layout::{AxisGroup, AxisSet, Dim, Dims, Ends, SameShape, Seal};
-use meshwright_mesh::__internal::check_sizes;
 
 use super::broadcast::{Side, meet};
 use super::in_flight::Arrived;
@@ -242,60 +240,11 @@ impl<S: Dims> Quotient<f32> for Tensor<S> {
     }
 }
 
-macro_rules! between_partials {
-    ($($right:ty),*) => {$(
-        #[diagnostic::do_not_recommend]
-        impl<S: Dims, A: AxisGroup> Accumulate<Partial<S, A>> for $right {
-            #[track_caller]
-            fn accumulate(&self, left: &Partial<S, A>, op: Sign) -> Partial<S, A> {
-                left.value().rank().check_same(self.value().rank());
-                let sizes = |partial: &Partial<S, A>| partial.value().extents().to_vec();
-                let (own, other) = (sizes(left), sizes(self));
-                check_sizes(S::DIMS, ("the left partial sum", &own), ("the right one", &other));
-                let sum = pointwise_of(left.value(), self.value(), op.into());
-                Partial::from_untyped(sum, left.site().clone())
-            }
-        }
-    )*};
-}
-
-between_partials! { Partial<S, A>, &Partial<S, A> }
-
-macro_rules! partial_by_number {
-    ($($right:ty),*) => {$(
-        #[diagnostic::do_not_recommend]
-        impl<S: Dims, A: AxisGroup> Scale<Partial<S, A>> for $right {
-            #[track_caller]
-            fn multiply_by_scalar(&self, left: &Partial<S, A>) -> Partial<S, A> {
-                let factor = self.mul(1.0);
-                note_number::<S>(left.value().rank(), "multiplied by", factor);
-                scale_partial(left, Unary::Scale(factor))
-            }
-
-            #[track_caller]
-            fn divide_by_scalar(&self, left: &Partial<S, A>) -> Partial<S, A> {
-                let divisor = self.mul(1.0);
-                note_number::<S>(left.value().rank(), "divided by", divisor);
-                scale_partial(left, quotient_by(divisor))
-            }
-        }
-    )*};
-}
-
-partial_by_number! { f32, &f32 }
-
 /// Returns the division by `divisor`: the product with its reciprocal, unless that is not a normal number and would be
 /// rounded to few bits, to zero or to infinity.
-fn quotient_by(divisor: f32) -> Unary {
+pub(super) fn quotient_by(divisor: f32) -> Unary {
     let reciprocal = 1.0 / divisor;
     if reciprocal.is_normal() { Unary::Scale(reciprocal) } else { Unary::DivideBy(divisor) }
-}
-
-fn scale_partial<S: Dims, A: AxisGroup>(partial: &Partial<S, A>, op: Unary) -> Partial<S, A> {
-    let value = partial.value();
-    let scaled = value.to_pointwise().unary(op);
-    let value = Value::deferred(value.rank(), value.extents().to_vec(), scaled);
-    Partial::from_untyped(value, partial.site().clone())
 }
 
 /// A parameter passed by value.
@@ -412,7 +361,7 @@ fn combine_param<S: Dims>(
 
 /// Combines two values of the same extents.
 #[track_caller]
-fn pointwise_of(left: &Value, right: &Value, op: Binary) -> Value {
+pub(super) fn pointwise_of(left: &Value, right: &Value, op: Binary) -> Value {
     let rank = Rank::of_operands([left.rank(), right.rank()]).expect("there are two operands");
     let pointwise = left.to_pointwise().binary(right.to_pointwise(), op);
     Value::deferred(&rank, left.extents().to_vec(), pointwise)

@@ -108,6 +108,8 @@ impl<S: Dims> Tensor<S> {
     /// Returns the larger of each element and that of another tensor, which may have fewer dims, or a number. NaN if
     /// one of them is. If both are equal, each has half of the gradient.
     ///
+    /// Shape: `[B, S, H], [B, S] -> [B, S, H]`, for any dims of the second tensor that the first one has, split alike.
+    ///
     /// The largest element along a dim is `x.max(Dim)`.
     ///
     /// # Panics
@@ -121,6 +123,8 @@ impl<S: Dims> Tensor<S> {
     }
 
     /// Returns the smaller of each element and that of another operand, as [`maximum`](Self::maximum).
+    ///
+    /// Shape: `[B, S, H], [B, S] -> [B, S, H]`, for any dims of the second tensor that the first one has, split alike.
     #[track_caller]
     pub fn minimum<R: Right>(&self, other: R) -> Tensor<Out<S, R>>
     where
@@ -136,6 +140,9 @@ macro_rules! comparisons {
         /// `ne`.
         impl<S: Dims> Tensor<S> {$(
             $(#[$doc])*
+            ///
+            /// Shape: `[B, S, H], [B, S] -> mask [B, S, H]`, for a second tensor with the dims of the first one, or
+            /// some of them.
             ///
             /// # Panics
             /// If both are tensors and have a dim with other sizes.

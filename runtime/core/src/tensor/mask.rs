@@ -5,7 +5,7 @@ use std::ops::{BitAnd, BitOr, Not};
 
 use crate::autograd::{Binary, Pointwise, Value};
 use crate::context::Rank;
-use crate::layout::{Dims, HasDim, SameShape, SumOver, refuse_routed};
+use crate::layout::{Dims, SameShape, SumOver};
 use meshwright_backend::Comparison;
 use meshwright_mesh::__internal::shape_name;
 use meshwright_mesh::Extent;
@@ -13,7 +13,6 @@ use meshwright_mesh::Extent;
 use super::Tensor;
 use super::broadcast::{Side, meet};
 use super::combine::{Combined, apply_binary};
-use super::position_mask::PositionMask;
 use super::reduce::{SumState, Summed};
 use super::typed::note_number;
 
@@ -114,7 +113,12 @@ impl<S: Dims> Mask<S> {
 }
 
 /// Returns the elements of the first branch if the mask is not 0, and those of the second elsewhere.
-fn select(rank: &Rank, extents: Vec<Extent>, mask: Pointwise, branches: [Pointwise; 2]) -> Value {
+pub(super) fn select(
+    rank: &Rank,
+    extents: Vec<Extent>,
+    mask: Pointwise,
+    branches: [Pointwise; 2],
+) -> Value {
     let [chosen, mut other] = branches;
     if !Pointwise::fit_together(&[&mask, &chosen, &other]) {
         other = Pointwise::leaf(Value::deferred(rank, extents.clone(), other).unchanged_computed());
@@ -164,22 +168,10 @@ where
     }
 }
 
-#[diagnostic::do_not_recommend]
-impl<S: Dims + HasDim<Q, P> + HasDim<K, R>, Q, K, P, R> MaskOf<S, (P, R)> for PositionMask<Q, K> {
-    type Out = S;
-
-    fn replace_others(&self, tensor: &Tensor<S>, value: f32) -> Tensor<S> {
-        const { refuse_routed::<S>() };
-        let extents = tensor.local_extents();
-        let dims = [<S as HasDim<Q, P>>::DIM, <S as HasDim<K, R>>::DIM];
-        let mask = self.pointwise(extents, dims);
-        let branches = [tensor.value().to_pointwise(), Pointwise::number(value)];
-        Tensor::from_untyped(select(tensor.rank(), extents.to_vec(), mask, branches))
-    }
-}
-
 impl<S: Dims> Tensor<S> {
     /// Returns the elements for which the mask is true, and `value` elsewhere, where no gradient flows.
+    ///
+    /// Shape: `[B, S, H], mask [B, S] -> [B, S, H]`, for a mask with the dims of the tensor or some of them.
     ///
     /// Attention by hand masks its scores so: `scores.masked(&Mask::causal(Seq, Keys), f32::NEG_INFINITY)`.
     ///

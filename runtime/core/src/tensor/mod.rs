@@ -6,6 +6,7 @@ mod block_by_index;
 mod broadcast;
 pub(crate) mod captured_input;
 mod combine;
+mod combine_partials;
 mod compare;
 mod contract;
 mod counting;
@@ -71,7 +72,7 @@ pub use partial::{NotAValue, Partial, StillPartial};
 pub use position_mask::PositionMask;
 pub use reduce::SumState;
 pub use scalar::OtherNumber;
-pub use shapes::CutNames;
+pub use shapes::{CutNames, PartSizes};
 pub use sharing::SharedBetweenRanks;
 pub use softmax::LastLocal;
 pub use step_count::StepCount;
@@ -97,9 +98,9 @@ pub(crate) use typed::note_number;
 
 pub(crate) use crate::autograd::tensor_parallel::{enter_region, enter_regions, leave_region};
 pub(crate) use crate::autograd::{
-    AlwaysRecomputed, Arity, Contraction, Count, Halo, HaloSide, Operands, Operation,
+    AlwaysRecomputed, Arity, Binary, Contraction, Count, Halo, HaloSide, Operands, Operation,
     OperationBackward, OperationForward, OperationInput, OperationParam, ParamUse, Reads,
-    SavedInput, TapeGradients, Value, apply, contract, gradient_axes, recompute,
+    SavedInput, TapeGradients, Unary, Value, apply, contract, gradient_axes, recompute,
 };
 pub(crate) use crate::context::scope::{SpanStart, begin_function, set_backward_location};
 pub(crate) use crate::context::{

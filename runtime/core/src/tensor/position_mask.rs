@@ -10,7 +10,7 @@ use meshwright_backend::{Comparison, LeafPositions, UnaryFunction};
 use meshwright_mesh::Extent;
 
 use super::Tensor;
-use super::mask::Mask;
+use super::mask::{Mask, MaskOf, select};
 
 /// A mask by the global positions along dims `Q` and `K`, for tensors with these dims in any order, whole, split or
 /// distributed: `Mask::causal(Seq, Keys)`. It is computed where it is read, and never stored.
@@ -159,5 +159,19 @@ impl<Q, K> Not for PositionMask<Q, K> {
 
     fn not(self) -> Self {
         PositionMask::of_rule(Rule::Not(Box::new(self.rule)))
+    }
+}
+
+#[diagnostic::do_not_recommend]
+impl<S: Dims + HasDim<Q, P> + HasDim<K, R>, Q, K, P, R> MaskOf<S, (P, R)> for PositionMask<Q, K> {
+    type Out = S;
+
+    fn replace_others(&self, tensor: &Tensor<S>, value: f32) -> Tensor<S> {
+        const { refuse_routed::<S>() };
+        let extents = tensor.local_extents();
+        let dims = [<S as HasDim<Q, P>>::DIM, <S as HasDim<K, R>>::DIM];
+        let mask = self.pointwise(extents, dims);
+        let branches = [tensor.value().to_pointwise(), Pointwise::number(value)];
+        Tensor::from_untyped(select(tensor.rank(), extents.to_vec(), mask, branches))
     }
 }

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef struct { int type; uint64_t rows, cols; int64_t ld; } Layout;
+typedef struct { int type; uint64_t rows, cols; int64_t ld, stride; int32_t batch; } Layout;
 typedef struct { int32_t transpose_a, transpose_b, epilogue; float *vector, *inside; int64_t inside_ld; } Operation;
 typedef struct { uint64_t data[8]; } Algorithm;
 typedef struct { Algorithm algorithm; size_t workspace; int state; float waves; int reserved[4]; } Result;
@@ -38,8 +38,17 @@ int cublasLtMatmulDescSetAttribute(Operation *o, int a, const void *v, size_t n)
 }
 int cublasLtMatrixLayoutCreate(Layout **l, int type, uint64_t rows, uint64_t cols, int64_t ld) {
     *l = malloc(sizeof **l);
-    **l = (Layout){type, rows, cols, ld};
+    **l = (Layout){type, rows, cols, ld, .batch = 1};
     return 0;
+}
+// BATCH_COUNT and STRIDED_BATCH_OFFSET.
+int cublasLtMatrixLayoutSetAttribute(Layout *l, int a, const void *v, size_t n) {
+    if (n != (a == 5 ? 4 : 8)) return 7;
+    switch (a) {
+    case 5: memcpy(&l->batch, v, n); return 0;
+    case 6: memcpy(&l->stride, v, n); return 0;
+    }
+    return 7;
 }
 int cublasLtMatrixLayoutDestroy(Layout *l) { free(l); return 0; }
 int cublasLtMatmulPreferenceCreate(void **p) { *p = malloc(1); return 0; }
@@ -67,8 +76,8 @@ int cublasLtMatmulAlgoConfigGetAttribute(const Algorithm *algorithm, int a, void
     return 0;
 }
 
-static float at(const void *data, const Layout *l, int transposed, uint64_t i, uint64_t j) {
-    uint64_t place = transposed ? j + i * l->ld : i + j * l->ld;
+static float at(const void *data, const Layout *l, int transposed, uint64_t batch, uint64_t i, uint64_t j) {
+    uint64_t place = batch * l->stride + (transposed ? j + i * l->ld : i + j * l->ld);
     if (l->type == 0) return ((const float *)data)[place];
     uint32_t bits = (uint32_t)((const uint16_t *)data)[place] << 16;
     float value;
@@ -85,6 +94,8 @@ int cublasLtMatmul(void *h, Operation *o, const float *alpha, const void *A, Lay
     extern double stub_clock;
     stub_clock += stub_algorithm == 0 ? 3 : stub_algorithm == 1 ? 1 : 2;
     uint64_t k = o->transpose_a ? a->rows : a->cols;
+    if (a->batch != d->batch || b->batch != d->batch || c->batch != d->batch) return 7;
+    for (uint64_t batch = 0; batch < (uint64_t)d->batch; batch++, C += c->stride, D += d->stride)
     for (uint64_t j = 0; j < d->cols; j++)
         for (uint64_t i = 0; i < d->rows; i++) {
             // Large matmuls compute only the first two rows and columns and repeat them, to save time.
@@ -95,7 +106,7 @@ int cublasLtMatmul(void *h, Operation *o, const float *alpha, const void *A, Lay
             float sum = 0;
             for (uint64_t n = 0; n < k; n++) {
                 uint64_t l = stub_algorithm == 1 ? k - 1 - n : n;
-                sum += at(A, a, o->transpose_a, i, l) * at(B, b, o->transpose_b, l, j);
+                sum += at(A, a, o->transpose_a, batch, i, l) * at(B, b, o->transpose_b, batch, l, j);
             }
             sum = *alpha * sum + (*beta == 0 ? 0 : *beta * C[i + j * c->ld]);
             // EPILOGUE_BIAS, _GELU and _AUX; GELU doubles its operand here.

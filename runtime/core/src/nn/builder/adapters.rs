@@ -1,20 +1,9 @@
 //! The fields that get adapters, and those that are trained beside them.
 
-use std::collections::BTreeSet;
-
 use super::super::LoraOptions;
 use super::Builder;
 use super::declare::BuildState;
 use super::field_settings::{ends_with, without_indices};
-
-/// Paths without indices of fields that adapters concern.
-#[derive(Default)]
-pub(super) struct AdapterFields {
-    /// All linear layers.
-    linear: BTreeSet<String>,
-    /// Names of the targets that some of them have.
-    used: BTreeSet<String>,
-}
 
 impl<'a> Builder<'a> {
     /// Returns the options of the adapter of the linear layer in this field, if it has one.

@@ -9,10 +9,9 @@ use std::rc::Rc;
 use crate::tensor::{ParamRef, Rank, Unit};
 
 use super::super::{ContextStyle, HeadOptions, RecomputeOverride, Sizes};
-use super::adapters::AdapterFields;
 use super::built::{ChosenExperts, allocate_units};
-use super::field_settings::{UsedSettings, is_index};
-use super::param_settings::FieldInit;
+use super::field_init::FieldInit;
+use super::field_settings::{AdapterFields, UsedSettings, is_index};
 use super::{AttentionSizes, BuildError, Builder, Built};
 
 /// A type that can be a field of a model: it builds itself from the model's sizes.

@@ -25,6 +25,15 @@ impl UsedSettings {
     }
 }
 
+/// Paths without indices of fields that adapters concern.
+#[derive(Default)]
+pub struct AdapterFields {
+    /// All linear layers.
+    pub linear: BTreeSet<String>,
+    /// Names of the targets that some of them have.
+    pub used: BTreeSet<String>,
+}
+
 /// Returns true if a part of a path is the index of a layer or an element.
 pub fn is_index(part: &str) -> bool {
     part.parse::<usize>().is_ok()

@@ -4,6 +4,7 @@ mod adapters;
 mod built;
 mod context_styles;
 mod declare;
+mod field_init;
 mod field_settings;
 mod fields;
 mod layer_settings;

@@ -8,6 +8,7 @@ use crate::tensor::{Init, InitialValues};
 use super::super::Layers;
 use super::Builder;
 use super::declare::BuildState;
+use super::field_init::FieldInit;
 use super::field_settings::{ends_with, without_indices};
 
 /// Settings of the parameters that are declared from here on.
@@ -20,17 +21,6 @@ pub(super) struct ParamSettings {
     /// The length of the path, without indices, of a field whose initial values, by its name or that of a field around
     /// it, are not those of the parameters.
     outer_field: usize,
-}
-
-/// `#[init(..)]` of a field.
-pub(super) struct FieldInit {
-    /// The path of the field.
-    path: String,
-    /// The name of the parameters, if it is not of all.
-    param: Option<String>,
-    init: Init,
-    /// True if a parameter inside the field has this name.
-    is_used: Cell<bool>,
 }
 
 impl ParamSettings {

@@ -10,7 +10,7 @@ use crate::tensor::{Init, Operand, Param, ParamRef, Tensor, gradient_axes};
 
 use super::chain::stage_layers;
 use super::debug::debug_layers;
-use super::{Build, Builder, Layer, Plain};
+use super::{Build, Builder, Layer, NormOptions, Plain};
 use operation::{layer_norm, rms_norm};
 pub use split::SplitNormInput;
 
@@ -41,23 +41,6 @@ pub struct LayerNorm<H> {
     bias: ParamRef,
     eps: f32,
     dim: PhantomData<H>,
-}
-
-/// Options of the norm in one field, instead of those of the [`Sizes`](super::Sizes):
-/// [`Sizes::with_norm`](super::Sizes::with_norm).
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct NormOptions {
-    /// Added under the square root, at least 0.
-    pub eps: f32,
-    /// Added to the weight of an RMSNorm, which begins at `1 - offset`; 0 for a LayerNorm.
-    pub offset: f32,
-}
-
-impl Default for NormOptions {
-    /// An epsilon of 1e-5, and no offset.
-    fn default() -> NormOptions {
-        NormOptions { eps: 1e-5, offset: 0.0 }
-    }
 }
 
 /// Input shapes of a norm over `H`: they end in a whole `H`.

@@ -14,7 +14,7 @@ use meshwright_backend::ops::norm::{
 use meshwright_backend::{Buffer, ReduceOp, ResidualSum, View};
 use meshwright_comm::Site;
 
-use super::NormOptions;
+use super::super::NormOptions;
 
 /// Rows whose columns are divided among the ranks of some axes.
 pub(super) struct SplitRows {

@@ -20,6 +20,30 @@ pub trait CutNames<S: Dims, D, P> {
     fn cut(x: &Tensor<S>, sizes: &[usize], seal: Seal) -> Self::Parts;
 }
 
+/// The sizes `T` of all parts but the last: an array, or of two parts a number.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` are not the sizes of all parts but the last",
+    label = "needs a number for two parts, and `[usize; 2]` for three",
+    note = "the last part gets the other elements: `x.cut(Kv, (Latent, RopeDim), 512)`, `x.cut(Qkv, (Query, Key, \
+            Value), [64, 64])`"
+)]
+pub trait PartSizes<T> {
+    #[doc(hidden)]
+    fn part_sizes(self) -> T;
+}
+
+impl<const N: usize> PartSizes<[usize; N]> for [usize; N] {
+    fn part_sizes(self) -> [usize; N] {
+        self
+    }
+}
+
+impl PartSizes<[usize; 1]> for usize {
+    fn part_sizes(self) -> [usize; 1] {
+        [self]
+    }
+}
+
 impl<S: Dims> Tensor<S> {
     /// Cuts a dim that each rank holds whole into parts, in order. `sizes` are those of all parts but the last, which
     /// gets the other elements.
@@ -29,13 +53,15 @@ impl<S: Dims> Tensor<S> {
     /// # Panics
     /// If the parts have more elements than the dim.
     #[track_caller]
-    pub fn cut<D, N, P>(&self, of: D, to: N, sizes: N::PartSizes) -> N::Parts
+    pub fn cut<D, N, P, K>(&self, of: D, to: N, sizes: K) -> N::Parts
     where
         D: Reads<S, P>,
         N: CutNames<S, D, P>,
+        K: PartSizes<N::PartSizes>,
     {
         let (_, _): (D, N) = (of, to);
         const { refuse_routed::<S>() }
+        let sizes = sizes.part_sizes();
         let sizes = sizes.as_ref();
         for size in sizes {
             note_count::<S>(self.rank(), S::VARIES, "the size of a part", *size);

@@ -17,7 +17,7 @@ use crate::context::Rank;
 use crate::layout::{AxisSet, DimInfo, Dims};
 use meshwright_mesh::__internal::shape_name;
 
-pub use cut::CutNames;
+pub use cut::{CutNames, PartSizes};
 pub(super) use permute::{copied, strides};
 
 /// Records a count or an index that an operation on a tensor with these dims takes, and that has to be the same on

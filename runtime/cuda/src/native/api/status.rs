@@ -20,7 +20,7 @@ pub struct Status<T> {
 }
 
 /// An enum of statuses.
-pub trait Named: Copy {
+pub trait StatusEnum: Copy {
     /// Returns the number of the status.
     fn code(self) -> u32;
 }
@@ -33,7 +33,7 @@ pub trait Returned {
 
 macro_rules! statuses {
     ($($name:ident)*) => {$(
-        impl Named for $name {
+        impl StatusEnum for $name {
             fn code(self) -> u32 {
                 self as u32
             }
@@ -56,7 +56,7 @@ impl Returned for *const c_char {
     type Raw = *const c_char;
 }
 
-impl<T: Named> From<T> for Status<T> {
+impl<T: StatusEnum> From<T> for Status<T> {
     fn from(status: T) -> Status<T> {
         Status { code: status.code(), of: PhantomData }
     }
@@ -70,7 +70,7 @@ impl<T> Clone for Status<T> {
 
 impl<T> Copy for Status<T> {}
 
-impl<T: Named> PartialEq<T> for Status<T> {
+impl<T: StatusEnum> PartialEq<T> for Status<T> {
     fn eq(&self, other: &T) -> bool {
         self.code == other.code()
     }

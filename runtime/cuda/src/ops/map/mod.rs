@@ -6,6 +6,7 @@ mod params;
 mod repeats;
 mod source;
 mod structure;
+mod sum_form;
 pub mod update;
 
 use super::launch::{address, aligned, covering, vector_width, vectors};

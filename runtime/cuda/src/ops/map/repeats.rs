@@ -4,6 +4,7 @@ use std::fmt::Arguments;
 
 use super::params::Params;
 use super::structure::RequestedGradient;
+use super::sum_form::SumForm;
 use super::{Generated, Structure, are_vectors, leaves_of, push_inputs, source};
 use crate::GpuContext;
 use crate::ops::launch::{address, aligned, covering, vector_width};
@@ -30,15 +31,6 @@ pub(super) struct RepeatedDims {
     /// Threads that sum the repeats of one element together; 1 if neighboring threads sum neighboring elements.
     lanes: u64,
     width: u64,
-}
-
-/// Form of the kernel that sums, which its source depends on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct SumForm {
-    pub kept: usize,
-    pub repeated: usize,
-    /// True if the innermost dim repeats the leaf: then lanes of a warp sum neighboring elements.
-    pub in_lanes: bool,
 }
 
 impl RepeatedDims {

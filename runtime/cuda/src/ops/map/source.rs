@@ -8,8 +8,8 @@ use std::borrow::Cow;
 use std::fmt::Write;
 
 use super::nodes::{loads, write_gradients, write_values};
-use super::repeats::SumForm;
 use super::structure::RequestedGradient;
+use super::sum_form::SumForm;
 use crate::KernelSource;
 use crate::kernels::MAP;
 use crate::ops::launch::THREADS;

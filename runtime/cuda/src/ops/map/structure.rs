@@ -1,6 +1,6 @@
 //! The structure of an elementwise expression, which determines the source of its kernel.
 
-use super::repeats::SumForm;
+use super::sum_form::SumForm;
 use crate::ops::strided::StridedBlock;
 use meshwright_backend::{DType, Expr, LeafStrides, Node, UpdateExpr, UpdateNode};
 
