@@ -50,7 +50,9 @@ const OPERATIONS: &[Operation] = &[
     ("sin and cos", |_, x, y| probe(&((x * 2.0).sin() * (y * 2.0).cos()))),
     ("powers", |_, x, y| probe(&((x.square() + 1.0).pow(1.5) * (y.square() + 1.0).pow(-0.5)))),
     ("maximum and minimum", |_, x, y| {
-        probe(&(x.maximum(&(y * 3.0)) * x.minimum(&(y + 0.2)) + y.maximum(0.1)))
+        // Far from equal, so that small changes do not exchange them.
+        let x = x + x.like(|at| if (at[1] + at[2]) % 2 == 0 { 4.0 } else { -4.0 });
+        probe(&(x.maximum(y) * x.minimum(&(y + 0.2)) + x.maximum(0.1)))
     }),
     ("chosen by a mask", |_, x, y| {
         let positive = x.gt(0.0) & x.lt(2.0);

@@ -22,6 +22,7 @@ pub mod token_mlp;
 
 use meshwright::checkpoint::hf::{Gpt2Config, Gpt2Dropout};
 use meshwright::nn::Sizes;
+use meshwright::tensor::Init;
 use meshwright::train::LanguageModel;
 
 use crate::data::TokenData;
@@ -40,9 +41,10 @@ pub fn small_gpt2<M: LanguageModel<Config = Gpt2Config>>(data: &TokenData, layer
         bos: serde_json::Value::Null,
         eos: serde_json::Value::Null,
     });
-    // Makes attention, norms and gradients nontrivial.
+    // Makes attention, norms and gradients nontrivial, also at the ends of the branches.
     sizes.init_std = 0.2;
-    sizes
+    let ends = ["attn.o", "mlp.down"];
+    ends.into_iter().fold(sizes, |sizes, field| sizes.with_init(field, Init::Normal(0.2)))
 }
 
 /// The Llama with a whole residual stream.

@@ -23,7 +23,7 @@ dims! {
 /// The residual stream.
 pub type Stream = Tensor<(Batch, Split<Seq, Tp>, Hidden)>;
 
-/// What modulates a sample.
+/// The condition that modulates a sample.
 pub type Condition = Tensor<(Batch, Hidden)>;
 
 /// Layers that are modulated by the sample, the token, the head, and by a number.
@@ -90,9 +90,10 @@ impl Weighed {
             Mask::causal(Seq, Keys) & (Mask::window(Seq, Keys, 3) | !Mask::causal(Seq, Keys));
         let weights = scores.masked(&visible, f32::NEG_INFINITY).softmax();
         let mixed = weights.masked(&!weights.lt(0.05), 0.0).contract(&self.values);
-        let large = mixed.gt(&x.mean(Hidden)) & !x.ge(2.0);
+        let over = &mixed - &x.mean(Hidden);
+        let large = over.gt(0.1) & !x.ge(2.0);
         // The root of a negative number is not chosen, and must not reach the gradient.
-        large.choose(&(&mixed - &x.mean(Hidden)).sqrt(), &(x * 0.5 + &mixed)) + x
+        large.choose(&over.sqrt(), &(x * 0.5 + &mixed)) + x
     }
 }
 

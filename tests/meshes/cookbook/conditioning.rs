@@ -21,7 +21,8 @@ fn stream(rank: &Rank) -> Stream {
 }
 
 // ANCHOR: ada_ln
-/// Adaptive layer norm: a condition for each sample scales, shifts and gates the whole sequence (Peebles and Xie, 2022).
+/// Adaptive layer norm: a condition for each sample scales, shifts and gates the whole sequence (Peebles and Xie,
+/// 2022).
 #[model]
 struct AdaptiveNorm {
     norm: LayerNorm<Hidden>,

@@ -146,7 +146,8 @@ fn long_halos_are_refused_on_every_rank() {
         "tp=4",
         &split,
         "`Tensor::shift` reads 6 elements of `Seq` next to those that a rank holds, but the shortest range that a rank \
-         holds has 5: `Seq` = 21 is distributed over the 4 ranks of tp; use fewer ranks of tp, a longer `Seq`, or read at \
+         holds has 5: `Seq` = 21 is distributed over the 4 ranks of tp; use fewer ranks of tp, a longer `Seq`, or \
+         read at \
          most 5 elements",
     );
     let distributed = |rank: &Rank| {
@@ -158,8 +159,10 @@ fn long_halos_are_refused_on_every_rank() {
     refused(
         "cp=3",
         &distributed,
-        "`conv.weight` reads 4 elements of `Long` next to those that a rank holds, but the shortest range that a rank holds has \
-         3: `Long` = 21 is distributed over the 3 ranks of cp in zig-zag order; use fewer ranks of cp, a longer `Long`, or \
+        "`conv.weight` reads 4 elements of `Long` next to those that a rank holds, but the shortest range that a rank \
+         holds has \
+         3: `Long` = 21 is distributed over the 3 ranks of cp in zig-zag order; use fewer ranks of cp, a longer \
+         `Long`, or \
          read at most 3 elements",
     );
 }

@@ -91,7 +91,8 @@ fn wrong_initial_values_are_problems() {
     assert_eq!(
         text,
         "the model cannot be built, for 3 reasons:\n  - `dropout`: `#[init(..)]` applies to nothing: the field has no \
-         parameters\n  - `norm`: `#[init(bia = ..)]` applies to nothing: its parameters are `bias`, `weight`\n  - `up`: \
+         parameters\n  - `norm`: `#[init(bia = ..)]` applies to nothing: its parameters are `bias`, `weight`\n  - \
+         `up`: \
          `#[init(gain = ..)]` applies to nothing: its parameters are `weight`"
     );
     let problem = |field: &str, init: Init| {
@@ -101,7 +102,8 @@ fn wrong_initial_values_are_problems() {
     };
     assert_eq!(
         problem("embd", Init::Zeros),
-        "`Sizes::with_init(\"embd\", ..)` applies to nothing: the model has no parameter of this name, or in a field of \
+        "`Sizes::with_init(\"embd\", ..)` applies to nothing: the model has no parameter of this name, or in a field \
+         of \
          it"
     );
     let range = "a finite number of at least 0";

@@ -185,7 +185,8 @@ fn layers_outside_of_a_stack_have_neither_kinds_nor_shared_fields() {
     let plain = Sizes::new().with(Hidden, 8).with(Ffn, 8).with(Layers, 1);
     assert_eq!(
         built::<Alone, _>("1", &plain, |_| ()).unwrap_err(),
-        "the model cannot be built, for 2 reasons:\n  - `block.gain`: is `#[shared]`, but is not inside a `Stack`, whose \
+        "the model cannot be built, for 2 reasons:\n  - `block.gain`: is `#[shared]`, but is not inside a `Stack`, \
+         whose \
          layers share it: remove the attribute; two fields of one model share a weight by `#[tied(..)]`\n  - `block`: \
          is a `Block`, whose variants are kinds of layers, but is not inside a `Stack`: make it a field of the type of \
          one of them"
@@ -237,7 +238,8 @@ fn models_have_debug_text() {
     let text = built::<Shown, _>("tp=2", &sizes, |built| format!("{:?}", built.model));
     assert_eq!(
         text.unwrap(),
-        "Shown { embed: Embedding 29 x 32, Split<Vocab, tp>, here 14 x 32, norm: LayerNorm 32, frozen, bias 32, frozen, \
+        "Shown { embed: Embedding 29 x 32, Split<Vocab, tp>, here 14 x 32, norm: LayerNorm 32, frozen, bias 32, \
+         frozen, \
          pair: (Linear 32 x 48, Split<Ffn, tp>, here 32 x 24, Bias 48, Split<Ffn, tp>, here 24), dropout: Dropout 0, \
          gain: Param 32, layers: [Inner { head: Some(LmHead 29 x 32) }] }"
     );

@@ -106,7 +106,7 @@ pub struct Neighbors<'a> {
     /// `[batch, nonempty ranges, taps - 1, channels]`: the elements on the side of each range that the operation reads
     /// from, in ascending order of positions; zeros if `None`.
     pub halo: Option<View<'a>>,
-    /// For each row the end of the positions that belong together, u32: on the side before the row the first one that
+    /// The end of the positions that belong together, for each row, u32: on the side before the row the first one that
     /// it may read, on the side behind it the first one that it may not read. All may be read if `None`.
     pub limits: Option<View<'a>>,
 }

@@ -64,7 +64,8 @@ impl Halo {
         assert!(
             members.len() == 1 || width <= shortest,
             "`{}` reads {width} elements of `{}` next to those that a rank holds, but the shortest range that a rank \
-             holds has {shortest}: `{}` = {} is distributed over the {} ranks of {axes}{}; use fewer ranks of {axes}, a \
+             holds has {shortest}: `{}` = {} is distributed over the {} ranks of {axes}{}; use fewer ranks of {axes}, \
+             a \
              longer `{}`, or read at most {shortest} elements",
             site.field(),
             info.name,

@@ -5,8 +5,8 @@ use super::sealed::Seal;
 /// A shape that elementwise operations can combine with `Self`: the same dims, split alike, or some of them.
 ///
 /// All dims of one side are dims of the other, which has more of them or the same ones in the same order. The result
-/// has the shape of the side with more dims, and the other is [repeated](super::Broadcast) along the dims that it does not
-/// have.
+/// has the shape of the side with more dims, and the other is [repeated](super::Broadcast) along the dims that it does
+/// not have.
 ///
 /// Impls with a bound that nothing has are for mistakes: their bounds explain the fix. The shape is a parameter, and
 /// not `Self`, so that other messages do not list the impls. Their result has the shape of the left side, so that a

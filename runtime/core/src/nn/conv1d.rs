@@ -125,7 +125,8 @@ where
         let (_, rows) = T::Shape::DIMS.split_last().expect("an activation has a feature");
         assert!(
             value.rank().documents_of(rows).is_none(),
-            "`{}`: the rows hold several documents, which a convolution along whole rows would mix: compute it from rows \
+            "`{}`: the rows hold several documents, which a convolution along whole rows would mix: compute it from \
+             rows \
              of one document each, or keep them apart by a `CausalConv`",
             site.field()
         );
@@ -156,7 +157,8 @@ fn unfold(x: &Value, [taps, stride, padding]: [usize; 3], path: &str) -> Value {
     };
     let Some(outputs) = shape.output_len() else {
         panic!(
-            "`{path}` has {taps} taps and a padding of {padding}, but is applied to a sequence of {}: it needs at least {}",
+            "`{path}` has {taps} taps and a padding of {padding}, but is applied to a sequence of {}: it needs at \
+             least {}",
             sequence.local,
             taps - 2 * padding
         )

@@ -4,8 +4,8 @@ use std::fmt::{Formatter, Result};
 
 use crate::tensor::ParamRef;
 
-/// Implements `Debug` for layers of this crate, in whose files it is invoked: `debug_layers! { Linear<I, O>: weight; }`.
-/// The parameters are described in this order.
+/// Implements `Debug` for layers of this crate, in whose files it is invoked: `debug_layers! { Linear<I, O>: weight;
+/// }`. The parameters are described in this order.
 macro_rules! debug_layers {
     ($($layer:ident $(<$($param:ident),+>)?: $($field:ident),*;)+) => {$(
         impl $(<$($param),+>)? std::fmt::Debug for $layer $(<$($param),+>)? {

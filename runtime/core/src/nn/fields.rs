@@ -1,5 +1,5 @@
-//! Optional and repeated fields of models: `Option<L>`, `Vec<L>`, `[L; N]`, and tuples of two or three, of anything that
-//! can be a field itself.
+//! Optional and repeated fields of models: `Option<L>`, `Vec<L>`, `[L; N]`, and tuples of two or three, of anything
+//! that can be a field itself.
 //!
 //! They have the attributes of `L`, which hold for each element: `#[sharded(tp = "col")] biases: [Bias<Ffn>; 2]` is a
 //! `[Bias<Ffn, Col<Tp>>; 2]`. Parameters of an element have its index in their path, as in `biases.1.bias`.

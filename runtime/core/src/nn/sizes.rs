@@ -163,19 +163,19 @@ impl Sizes {
     }
 
     /// Sets the initial values of a parameter, or of all parameters in the fields of a name: `with_init("attn.o",
-    /// Init::Normal(0.01))`, `with_init("o.weight", ..)`. Named as in [`with_optional`](Self::with_optional); the name of
-    /// an inner field precedes that of a field around it, and all of them precede `#[init(..)]`. To name one that does
-    /// not exist is a problem of the model, and so is a standard deviation that is negative or not finite.
+    /// Init::Normal(0.01))`, `with_init("o.weight", ..)`. Named as in [`with_optional`](Self::with_optional); the name
+    /// of an inner field precedes that of a field around it, and all of them precede `#[init(..)]`. To name one that
+    /// does not exist is a problem of the model, and so is a standard deviation that is negative or not finite.
     #[must_use]
     pub fn with_init(mut self, field: &str, init: Init) -> Sizes {
         self.inits.insert(field.to_owned(), init);
         self
     }
 
-    /// Sets the kinds of the layers of a stack of an enum, by the names of its variants, and by the name of the stack as
-    /// in [`with_optional`](Self::with_optional): `with_kinds("blocks", ["Dense", "Moe"])`. They are repeated over the
-    /// layers, whose number is a multiple of theirs. Names of other variants, and of other fields, are problems of the
-    /// model.
+    /// Sets the kinds of the layers of a stack of an enum, by the names of its variants, and by the name of the stack
+    /// as in [`with_optional`](Self::with_optional): `with_kinds("blocks", ["Dense", "Moe"])`. They are repeated over
+    /// the layers, whose number is a multiple of theirs. Names of other variants, and of other fields, are problems of
+    /// the model.
     #[must_use]
     pub fn with_kinds<K: Into<String>>(
         mut self,
@@ -343,7 +343,8 @@ impl Sizes {
         let Sizes { norm_offset, norms, ropes, ropes_of_fields, dropouts, lora, .. } = self;
         format!(
             "{dims:?} {flags:?} {optional:?} {counts:?} {inits:?} {kinds:?} {norm_eps} {rope:?} {rope_layout:?} \
-             {init_std} {dropout} {attention:?} {attention_of_fields:?} {head:?} {head_of_fields:?} {router:?} {context:?} {norm_offset} \
+             {init_std} {dropout} {attention:?} {attention_of_fields:?} {head:?} {head_of_fields:?} {router:?} \
+             {context:?} {norm_offset} \
              {norms:?} {ropes:?} {ropes_of_fields:?} {dropouts:?} {lora:?}"
         )
     }

@@ -25,8 +25,8 @@ impl Ema {
     /// The kind of state of each parameter, which names it in checkpoints.
     pub const KIND: &'static str = "ema";
 
-    /// Creates the average of the trained parameters of `units`, which starts as a copy of them. `decay` is in `[0, 1)`. Every
-    /// rank creates it and updates it alike: each holds a copy of the average, or a part of it.
+    /// Creates the average of the trained parameters of `units`, which starts as a copy of them. `decay` is in `[0,
+    /// 1)`. Every rank creates it and updates it alike: each holds a copy of the average, or a part of it.
     ///
     /// # Panics
     /// If `decay` is out of range, or a unit is given twice.

@@ -34,9 +34,9 @@ impl<R: UpdateRule> Optimizer<R> {
     /// zeros. Every rank calls it.
     ///
     /// # Panics
-    /// If all parameters are frozen, the rule has hyperparameters out of range or kinds of state that cannot be told apart, or if a unit is given
-    /// twice, or without others of its model although it was not [selected](crate::nn::Built::units_of);
-    /// [`with_groups`](Self::with_groups) returns these as errors.
+    /// If all parameters are frozen, the rule has hyperparameters out of range or kinds of state that cannot be told
+    /// apart, or if a unit is given twice, or without others of its model although it was not
+    /// [selected](crate::nn::Built::units_of); [`with_groups`](Self::with_groups) returns these as errors.
     #[track_caller]
     pub fn new(rank: &Rank, units: &[Rc<Unit>], rule: R) -> Optimizer<R> {
         match Optimizer::with_groups(rank, units, rule, &ParamGroups::default()) {
@@ -48,8 +48,8 @@ impl<R: UpdateRule> Optimizer<R> {
     /// Creates an optimizer of the trained parameters of `units` in `groups`; its state is zeros. Every rank calls it.
     ///
     /// # Errors
-    /// If all parameters are frozen, a rule of the groups selects no parameter, hyperparameters are out of range, kinds of state cannot be told
-    /// apart, or if a unit is given twice, or without others of its model although it was not
+    /// If all parameters are frozen, a rule of the groups selects no parameter, hyperparameters are out of range, kinds
+    /// of state cannot be told apart, or if a unit is given twice, or without others of its model although it was not
     /// [selected](crate::nn::Built::units_of).
     pub fn with_groups(
         rank: &Rank,

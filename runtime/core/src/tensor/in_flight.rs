@@ -139,7 +139,8 @@ after_wait! {
 
 macro_rules! one_argument_after_wait {
     ($($name:ident)*) => {
-        /// Functions with one argument that never compile, because the result is still in flight; their messages explain why.
+        /// Functions with one argument that never compile, because the result is still in flight; their messages
+        /// explain why.
         #[allow(missing_docs, reason = "each says in its bound that it cannot be called")]
         impl<S: Dims> InFlight<Tensor<S>> {$(
             #[doc(hidden)]

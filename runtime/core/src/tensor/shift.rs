@@ -17,7 +17,7 @@ use super::{
 
 impl<S: Dims> Tensor<S> {
     /// Moves elements along `dim` by `by` positions: position `i` of the result holds what was at `i - by`. Zeros come
-    /// in at the one end, and elements leave at the other. A negative `by` moves towards the beginning.
+    /// in at the one end, and elements leave at the other. A negative `by` moves toward the beginning.
     ///
     /// Shape: `[.., D, ..] -> [.., D, ..]`.
     ///

@@ -1,5 +1,6 @@
-// Normal deviates and uniformly distributed numbers, each a function of a key and its global index. Every operation is rounded on its own, and the
-// logarithm and the cosine are the same polynomials as on the host, so the results have the same bits.
+// Normal deviates and uniformly distributed numbers, each a function of a key and its global index. Every operation is
+// rounded on its own, and the logarithm and the cosine are the same polynomials as on the host, so the results have the
+// same bits.
 
 __device__ inline float polynomial(float x, const float* coefficients, int count) {
     float sum = coefficients[count - 1];

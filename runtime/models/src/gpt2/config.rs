@@ -176,15 +176,16 @@ impl Family for Gpt2Config {
         let Gpt2Dropout { attention, .. } = self.dropout;
         (attention > 0.0).then(|| {
             format!(
-                "attn_pdrop is {attention}, in config.json or because it is missing there: dropout of attention weights \
+                "attn_pdrop is {attention}, in config.json or because it is missing there: dropout of attention \
+                 weights \
                  is not applied"
             )
         })
     }
 }
 
-/// Returns the dropout rate of attention weights if it is above 0. It is not applied, so the key is left unread: a folder
-/// is refused until `--accept-keys` names it.
+/// Returns the dropout rate of attention weights if it is above 0. It is not applied, so the key is left unread: a
+/// folder is refused until `--accept-keys` names it.
 fn unread_attention_rate(keys: &HfSettings<'_>) -> Option<f64> {
     let (_, rate) = keys.entries().find(|(key, _)| *key == "attn_pdrop")?;
     rate.as_f64().filter(|rate| *rate > 0.0 && *rate < 1.0)

@@ -110,7 +110,8 @@ impl Unit {
     }
 
     /// Returns the path of the field whose parameters these are, the axes that split them, and whether they are frozen:
-    /// `blocks.3 (split over ep)`, `blocks.3 (frozen)`. An optimizer takes some units of a model only if they were selected by it.
+    /// `blocks.3 (split over ep)`, `blocks.3 (frozen)`. An optimizer takes some units of a model only if they were
+    /// selected by it.
     pub fn name(&self) -> &str {
         self.is_selected.set(true);
         &self.name

@@ -31,8 +31,8 @@ impl ParamSettings {
 }
 
 impl<'a> Builder<'a> {
-    /// Freezes the parameters declared from here on, also those of nested fields: they are not trained, and have neither
-    /// gradients nor optimizer state. Called for `#[frozen]`.
+    /// Freezes the parameters declared from here on, also those of nested fields: they are not trained, and have
+    /// neither gradients nor optimizer state. Called for `#[frozen]`.
     pub fn freeze(&mut self) -> &mut Self {
         self.params.is_frozen = true;
         self
@@ -69,8 +69,8 @@ impl<'a> Builder<'a> {
         self.init(param, Init::Normal(std))
     }
 
-    /// Returns the initial values of the parameter at `path`, for which its layer has declared `of_layer`: of the sizes,
-    /// else of the innermost attribute, else those of the layer. Its first dim has `rows` elements.
+    /// Returns the initial values of the parameter at `path`, for which its layer has declared `of_layer`: of the
+    /// sizes, else of the innermost attribute, else those of the layer. Its first dim has `rows` elements.
     pub(super) fn init_of(&self, path: &str, of_layer: Init, rows: Option<usize>) -> InitialValues {
         let name = path.rsplit('.').next().unwrap_or_default();
         let is_of = |rule: &&Rc<FieldInit>| rule.param.as_deref().is_none_or(|param| param == name);
@@ -96,8 +96,8 @@ impl<'a> Builder<'a> {
         values
     }
 
-    /// Returns the initial values that the sizes set for the parameter at `path`: by the name that selects the innermost
-    /// field, or else by the longest.
+    /// Returns the initial values that the sizes set for the parameter at `path`: by the name that selects the
+    /// innermost field, or else by the longest.
     fn init_of_sizes(&self, path: &str) -> Option<Init> {
         let path = without_indices(path);
         let fields = path.match_indices('.').map(|(end, _)| &path[..end]).chain([path.as_str()]);

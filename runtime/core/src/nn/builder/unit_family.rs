@@ -9,8 +9,8 @@ use crate::tensor::Unit;
 
 use super::declare::BuildState;
 
-/// The units of the parameters of one field, by the axes of [`AxisSet::TOKENS`] that split them, and by whether they are
-/// frozen.
+/// The units of the parameters of one field, by the axes of [`AxisSet::TOKENS`] that split them, and by whether they
+/// are frozen.
 ///
 /// Most fields have one unit. A block with experts has two: the gradients of its dense parameters are summed over all
 /// ranks that read other tokens, and the gradients of its experts only over ranks that have the same experts. So has a

@@ -22,7 +22,8 @@ use tables::{RopeTables, TableKey};
 
 /// Rotates pairs of elements of head dim `D` by angles that grow with the position (Su et al., "RoFormer", 2021).
 ///
-/// Shape: `[batch, sequence, heads, D] -> [batch, sequence, heads, D]`, or without heads, for a key that all heads share.
+/// Shape: `[batch, sequence, heads, D] -> [batch, sequence, heads, D]`, or without heads, for a key that all heads
+/// share.
 ///
 /// [`Sizes::rope`](super::Sizes::rope) has the base, the part of a head that rotates, and the scaling for long
 /// sequences. [`Sizes::ropes`](super::Sizes::ropes) has those of each layer of a stack, and
@@ -52,8 +53,8 @@ impl<D> std::fmt::Debug for Rope<D> {
     }
 }
 
-/// Shapes of queries and keys with heads of `D`: `(batch, sequence, heads, D)` or `(batch, sequence, D)`. The shape is a
-/// parameter, and not `Self`, so that messages do not list the impl.
+/// Shapes of queries and keys with heads of `D`: `(batch, sequence, heads, D)` or `(batch, sequence, D)`. The shape is
+/// a parameter, and not `Self`, so that messages do not list the impl.
 #[diagnostic::on_unimplemented(
     message = "a `Rope` of `{D}` cannot rotate a tensor shaped `{Self}`",
     label = "not batch, sequence and heads before a whole `{D}`, or batch and sequence",

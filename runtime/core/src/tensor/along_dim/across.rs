@@ -7,9 +7,9 @@ use super::super::Tensor;
 use super::AlongDim;
 use super::extreme::extreme;
 use super::log_sum_exp::log_sum_exp;
-use super::moments::{norm, variance};
 use super::running_sum::running_sum;
 use super::softmax::{log_softmax, softmax};
+use super::spread::{norm, variance};
 
 /// A tensor that ranks read together along a dim that is split over `tp`, or declared over `cp`: the result of
 /// [`Tensor::across`].

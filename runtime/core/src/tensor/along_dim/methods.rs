@@ -6,8 +6,8 @@ use meshwright_backend::DimReduction;
 use super::super::{LastLocal, Tensor};
 use super::extreme::extreme;
 use super::log_sum_exp::log_sum_exp;
-use super::moments::{norm, variance};
 use super::softmax::{log_softmax, softmax};
+use super::spread::{norm, variance};
 use super::{Across, AlongDim};
 
 impl<S: Dims> Tensor<S> {

@@ -5,9 +5,9 @@ mod across;
 mod extreme;
 mod log_sum_exp;
 mod methods;
-mod moments;
 mod running_sum;
 mod softmax;
+mod spread;
 
 use std::panic::Location;
 

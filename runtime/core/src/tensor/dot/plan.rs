@@ -167,7 +167,7 @@ impl Loops {
         let [a, b, c] =
             [0, 1, 2].map(|operand| self.matrix(operand).expect("each operand is a matrix by now"));
         let [trans_a, trans_b] = [a, b].map(|[_, cols]| cols.size > 1 && cols.stride != 1);
-        // The row length, where there is only one row.
+        // The row length, if there is only one row.
         let lead = |[rows, cols]: [Index; 2], is_transposed: bool| {
             let [rows, cols] = if is_transposed { [cols, rows] } else { [rows, cols] };
             if rows.size > 1 { rows.stride } else { cols.size }

@@ -76,11 +76,11 @@ impl ElementwiseOps for CudaBackend {
         }
 
         sum_repeated(gpu, (expr, leaves), grad, &requested, leaf_grads);
-        let at_once = |requested: &RequestedGradient| match requested {
+        let without_sums = |requested: &RequestedGradient| match requested {
             RequestedGradient::RepeatedSum => RequestedGradient::No,
             other => *other,
         };
-        let requested: Vec<RequestedGradient> = requested.iter().map(at_once).collect();
+        let requested: Vec<RequestedGradient> = requested.iter().map(without_sums).collect();
         if requested.iter().all(|requested| *requested == RequestedGradient::No) {
             return;
         }
