@@ -28,6 +28,15 @@ impl<'a> Side<'a> {
     ) -> Side<'a> {
         Side { value, dims, places }
     }
+
+    /// Returns the operand, inside of the regions that it has entered, as an expression over the result.
+    #[track_caller]
+    fn expression(&self, entered: &Value, extents: &[Extent]) -> Pointwise {
+        match self.places {
+            Some(places) => entered.to_pointwise_along(places, extents),
+            None => entered.to_pointwise(),
+        }
+    }
 }
 
 /// Checks that the sizes of two operands fit, lets each enter the regions of its `axes`, and returns them as
@@ -49,11 +58,8 @@ pub(super) fn meet(
         Some(site) => enter_regions(sides[side].value, axes[side], site),
         None => sides[side].value.clone(),
     });
-    let expression = |side: usize| match sides[side].places {
-        Some(places) => entered[side].to_pointwise_along(places, extents),
-        None => entered[side].to_pointwise(),
-    };
-    let mut expressions = [expression(0), expression(1)];
+    let mut expressions =
+        [left.expression(&entered[0], extents), right.expression(&entered[1], extents)];
     if !Pointwise::fit_together(&expressions.each_ref()) {
         let large = if left.places.is_some() { 1 } else { 0 };
         expressions[large] = Pointwise::leaf(entered[large].unchanged_computed());
