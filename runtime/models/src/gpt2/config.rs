@@ -38,8 +38,7 @@ pub struct Gpt2Config {
 pub struct Gpt2Dropout {
     /// `embd_pdrop`: after the embeddings.
     pub embeddings: f64,
-    /// `attn_pdrop`: on attention weights. It is not applied: a file with a rate above 0 is refused unless
-    /// `--accept-keys attn_pdrop` accepts it.
+    /// `attn_pdrop`: on attention weights. It is not applied, and a run with a rate above 0 has a warning.
     pub attention: f64,
     /// `resid_pdrop`: on additions to the residual stream.
     pub residual: f64,
@@ -75,10 +74,7 @@ impl HfConfig for Gpt2Config {
             norm_eps: keys.number("layer_norm_epsilon")?.unwrap_or(1e-5),
             dropout: Gpt2Dropout {
                 embeddings: rate("embd_pdrop")?,
-                attention: match unread_attention_rate(keys) {
-                    Some(rate) => rate,
-                    None => rate("attn_pdrop")?,
-                },
+                attention: rate("attn_pdrop")?,
                 residual: rate("resid_pdrop")?,
             },
             bos: keys.get("bos_token_id").cloned().unwrap_or(Value::Null),
@@ -182,13 +178,6 @@ impl Family for Gpt2Config {
             )
         })
     }
-}
-
-/// Returns the dropout rate of attention weights if it is above 0. It is not applied, so the key is left unread: a
-/// folder is refused until `--accept-keys` names it.
-fn unread_attention_rate(keys: &HfSettings<'_>) -> Option<f64> {
-    let (_, rate) = keys.entries().find(|(key, _)| *key == "attn_pdrop")?;
-    rate.as_f64().filter(|rate| *rate > 0.0 && *rate < 1.0)
 }
 
 /// Refuses settings of other GPT-2 models that are not implemented here. Ignoring them would change the results.
