@@ -6,7 +6,7 @@ dims! { Seq, Hidden, Ffn, Vocab }
 
 #[model]
 struct Mlp {
-    #[shared(tp = "col")]
+    #[shaded(tp = "col")]
     up: Linear<Hidden, Ffn>,
 }
 

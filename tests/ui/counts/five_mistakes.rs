@@ -15,7 +15,7 @@ struct Model {
     up: Linear<Hidden, Ffn>,
     #[sharded(tp = "col", scatter = Seq)]
     other: Linear<Hidden, Ffn>,
-    #[shared(tp = "row")]
+    #[shaded(tp = "row")]
     down: Linear<Ffn, Hidden>,
     #[tied(embd)]
     head: LmHead<Hidden, Vocab>,
