@@ -3,8 +3,8 @@
 /// Maximum number of dims of a [`StridedCopy`].
 const MAX_DIMS: usize = 5;
 
-/// The layout of a copy of a block of several dims: element `(i, j, ..)` goes from `src_start + i * src[0] + j * src[1]
-/// + ..` to `dst_start + i * dst[0] + j * dst[1] + ..`.
+/// The layout of a copy of a block of several dims. Element `(i, j, ..)` goes from place `src_start + i * src[0] + j *
+/// src[1] + ..` to `dst_start + i * dst[0] + j * dst[1] + ..`.
 ///
 /// Dims of the source may have the stride 0, which repeats an element. Elements of the destination are distinct.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
