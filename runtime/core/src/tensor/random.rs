@@ -20,8 +20,10 @@ impl<S: Dims> Tensor<S> {
     /// ```
     /// # use meshwright::prelude::*;
     /// # dims! { Batch @ data, Seq, Hidden }
-    /// fn noisy(x: &Tensor<(Batch, Seq, Hidden)>) -> Tensor<(Batch, Seq, Hidden)> {
-    ///     x + Tensor::normal(x.rank(), &x.sizes(), "input noise") * 0.1
+    /// type Stream = Tensor<(Batch, Seq, Hidden)>;
+    ///
+    /// fn noisy(x: &Stream) -> Stream {
+    ///     x + Stream::normal(x.rank(), &x.sizes(), "input noise") * 0.1
     /// }
     /// ```
     ///
