@@ -1,5 +1,6 @@
 //! Broadcasting: a tensor is repeated along the dims that only another one has.
 
+use super::distinct_names::repeated;
 use super::name::{Absent, Find, Named};
 use super::sealed::Seal;
 use super::{At, Dim, Dims};
@@ -111,32 +112,9 @@ alongs! { () (X P) (X P, Y Q) (X P, Y Q, Z R) (X P, Y Q, Z R, W V) }
 
 /// Compiles if no two dims of `S` have one name, so that a dim has one place.
 const fn distinct_names<S: Dims>() {
-    let mut dim = 1;
-    while dim < S::DIMS.len() {
-        let mut before = 0;
-        while before < dim {
-            assert!(
-                !is_same(S::DIMS[before].name, S::DIMS[dim].name),
-                "the larger tensor has two dims with one name, so the place of the smaller one is not known: rename \
-                 one of them, `.rename(Dim, Other)`"
-            );
-            before += 1;
-        }
-        dim += 1;
-    }
-}
-
-const fn is_same(a: &str, b: &str) -> bool {
-    let (a, b) = (a.as_bytes(), b.as_bytes());
-    if a.len() != b.len() {
-        return false;
-    }
-    let mut at = 0;
-    while at < a.len() {
-        if a[at] != b[at] {
-            return false;
-        }
-        at += 1;
-    }
-    true
+    assert!(
+        repeated(S::DIMS).is_none(),
+        "the larger tensor has two dims with one name, so the place of the smaller one is not known: rename one of \
+         them, `.rename(Dim, Other)`"
+    );
 }

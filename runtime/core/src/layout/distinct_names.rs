@@ -51,7 +51,7 @@ const fn joined(texts: [&str; 3]) -> [u8; 512] {
 }
 
 /// Returns the position of a dim that has the name of an earlier one.
-const fn repeated(dims: &[DimInfo]) -> Option<usize> {
+pub(super) const fn repeated(dims: &[DimInfo]) -> Option<usize> {
     let mut position = 0;
     while position < dims.len() {
         let mut earlier = 0;

@@ -21,7 +21,7 @@ impl<S: Dims> Tensor<S> {
     ///
     /// Shape: `[.., D, ..] -> [.., D, ..]`.
     ///
-    /// Of a split or distributed dim, ranks exchange the elements next to their own. The shift is along whole rows:
+    /// Along a split or distributed dim, ranks exchange the elements next to their own. The shift is along whole rows:
     /// documents in them are not kept apart.
     ///
     /// # Panics

@@ -38,7 +38,7 @@ fn refuse_sizes(rank: &Rank, error: &BuildError) -> Error {
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct ParamCount {
     pub all: f64,
-    /// Those that are not frozen.
+    /// Parameters that are not frozen.
     pub trained: f64,
 }
 

@@ -19,7 +19,7 @@ impl<S: Dims> Tensor<S> {
     /// Gathers a dim that is distributed by declaration as dim `to`, which each rank holds whole: all-gather forward.
     /// So every sample can be combined with every other one: `x.dot(&y.gather_as(Batch, Others), Hidden, ())`.
     ///
-    /// Of a micro-batch, it is the rows of the micro-batch on all ranks. Elements are in the order of the global
+    /// In a micro-batch, the result has its rows on all ranks. Elements are in the order of the global
     /// tensor. Backward takes this rank's part of the gradient, which the operations that read the result sum over the
     /// ranks.
     ///
