@@ -29,6 +29,17 @@ use crate::data::TokenData;
 
 /// Returns sizes of a GPT-2 for `data`, with more positions than any sequence uses.
 pub fn small_gpt2<M: LanguageModel<Config = Gpt2Config>>(data: &TokenData, layers: usize) -> Sizes {
+    // Makes the gradients of its branches nontrivial: GPT-2 itself starts their last layers with smaller values.
+    let ends = ["attn.o", "mlp.down"];
+    let sizes = small_sizes::<M>(data, layers);
+    ends.into_iter().fold(sizes, |sizes, field| sizes.with_init(field, Init::Normal(0.2)))
+}
+
+/// Returns sizes of a model with the configuration of GPT-2 for `data`, with more positions than any sequence uses.
+pub fn small_sizes<M: LanguageModel<Config = Gpt2Config>>(
+    data: &TokenData,
+    layers: usize,
+) -> Sizes {
     let mut sizes = M::sizes(&Gpt2Config {
         hidden: 32,
         ffn: 48,
@@ -41,10 +52,9 @@ pub fn small_gpt2<M: LanguageModel<Config = Gpt2Config>>(data: &TokenData, layer
         bos: serde_json::Value::Null,
         eos: serde_json::Value::Null,
     });
-    // Makes attention, norms and gradients nontrivial, also at the ends of the branches.
+    // Makes attention, norms and gradients nontrivial.
     sizes.init_std = 0.2;
-    let ends = ["attn.o", "mlp.down"];
-    ends.into_iter().fold(sizes, |sizes, field| sizes.with_init(field, Init::Normal(0.2)))
+    sizes
 }
 
 /// The Llama with a whole residual stream.

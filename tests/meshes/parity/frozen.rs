@@ -14,7 +14,7 @@ use meshwright::train::{Config, LanguageModel, Trainer};
 use meshwright_tests::compare::{Report, assert_same_bits};
 use meshwright_tests::data::TokenData;
 use meshwright_tests::models::frozen::{Batch, Frozen, Hidden, Seq, Vocab};
-use meshwright_tests::models::{small_gpt2, thawed};
+use meshwright_tests::models::{small_sizes, thawed};
 use meshwright_tests::pipeline_run::train_stages;
 use meshwright_tests::run::{Outcome, Setup, train};
 use meshwright_tests::step_logs::assert_same_steps;
@@ -24,7 +24,7 @@ use super::table::report_parity;
 const DATA: TokenData = TokenData { batch: 8, seq: 16, vocab: 29, masked: true };
 
 fn setup(zero: usize, recompute: Option<RecomputeOverride>) -> Setup {
-    let mut sizes = small_gpt2::<Frozen>(&DATA, 3);
+    let mut sizes = small_sizes::<Frozen>(&DATA, 3);
     sizes.recompute = recompute;
     let setup = Setup { steps: 3, ..Setup::new(sizes) };
     Setup { settings: Settings { zero: ZeroStage::ALL[zero], ..setup.settings }, ..setup }
@@ -101,7 +101,7 @@ fn frozen_fields_on_meshes() {
 fn trained_gradients_are_those_of_a_thawed_model() {
     let setup = Setup { steps: 1, ..setup(0, None) };
     let thawed =
-        train("1", &Setup { sizes: small_gpt2::<thawed::Frozen>(&DATA, 3), ..setup.clone() }, {
+        train("1", &Setup { sizes: small_sizes::<thawed::Frozen>(&DATA, 3), ..setup.clone() }, {
             |model: &thawed::Frozen, rank, turn| {
                 let (tokens, targets) = DATA.block(rank, turn);
                 model.loss(&tokens, &targets)

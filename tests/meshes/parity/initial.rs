@@ -6,7 +6,7 @@ use meshwright::prelude::*;
 use meshwright::tensor::ParamRef;
 use meshwright_tests::data::TokenData;
 use meshwright_tests::models::kinds::{Ffn, Hidden, Kinds, Vocab};
-use meshwright_tests::models::small_gpt2;
+use meshwright_tests::models::small_sizes;
 
 const DATA: TokenData = TokenData { batch: 4, seq: 8, vocab: 61, masked: false };
 
@@ -37,7 +37,7 @@ fn assert_close(found: f32, expected: f32) {
 
 #[test]
 fn attributes_and_sizes_set_initial_values() {
-    let sizes = small_gpt2::<Kinds>(&DATA, 4);
+    let sizes = small_sizes::<Kinds>(&DATA, 4);
     let one = values::<Kinds>("1", &sizes).unwrap();
     let all = |path: &str, number: f32| of(&one, path).iter().all(|value| *value == number);
     assert!(all("norm.weight", 0.5) && all("norm.bias", 1.0));
@@ -60,7 +60,7 @@ fn attributes_and_sizes_set_initial_values() {
 
 #[test]
 fn sizes_precede_attributes_and_inner_names_outer_ones() {
-    let sizes = small_gpt2::<Kinds>(&DATA, 4)
+    let sizes = small_sizes::<Kinds>(&DATA, 4)
         .with_init("blocks", Init::Constant(2.0))
         .with_init("blocks.down", Init::Zeros)
         .with_init("down", Init::Ones)
@@ -96,7 +96,7 @@ fn wrong_initial_values_are_problems() {
          `#[init(gain = ..)]` applies to nothing: its parameters are `weight`"
     );
     let problem = |field: &str, init: Init| {
-        let text = values::<Kinds>("1", &small_gpt2::<Kinds>(&DATA, 4).with_init(field, init))
+        let text = values::<Kinds>("1", &small_sizes::<Kinds>(&DATA, 4).with_init(field, init))
             .unwrap_err();
         text.strip_prefix("the model cannot be built: ").unwrap_or(&text).to_owned()
     };
@@ -161,7 +161,7 @@ fn padding_rows_begin_as_zeros() {
 fn adapters_begin_as_nothing() {
     let lora =
         LoraOptions { rank: 2, alpha: 4.0, targets: vec!["down".to_owned()], train: Vec::new() };
-    let mut sizes = small_gpt2::<Kinds>(&DATA, 2).with_init("blocks.down", Init::Ones);
+    let mut sizes = small_sizes::<Kinds>(&DATA, 2).with_init("blocks.down", Init::Ones);
     sizes.lora = Some(lora);
     let found = values::<Kinds>("1", &sizes).unwrap();
     let all = |path: &str, number: f32| of(&found, path).iter().all(|value| *value == number);

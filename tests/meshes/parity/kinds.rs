@@ -11,7 +11,7 @@ use meshwright_tests::data::TokenData;
 use meshwright_tests::models::kinds::{
     Batch, Block, Ffn, Hidden, Kinds, Plain, Seq, Stream, Vocab,
 };
-use meshwright_tests::models::small_gpt2;
+use meshwright_tests::models::small_sizes;
 use meshwright_tests::pipeline_run::train_stages;
 use meshwright_tests::run::{Outcome, Setup, train};
 use meshwright_tests::step_logs::assert_same_steps;
@@ -21,7 +21,7 @@ use super::table::report_parity;
 const DATA: TokenData = TokenData { batch: 8, seq: 16, vocab: 29, masked: true };
 
 fn sizes() -> Sizes {
-    small_gpt2::<Kinds>(&DATA, 4)
+    small_sizes::<Kinds>(&DATA, 4)
 }
 
 fn setup(zero: usize, recompute: Option<RecomputeOverride>) -> Setup {

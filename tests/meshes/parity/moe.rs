@@ -9,7 +9,7 @@ use meshwright::train::LanguageModel;
 use meshwright_tests::compare::{Report, assert_same_bits};
 use meshwright_tests::data::{TokenData, Turn};
 use meshwright_tests::models::moe::{over_ep, over_ep_cp_tp, over_ep_tp, whole};
-use meshwright_tests::models::small_gpt2;
+use meshwright_tests::models::small_sizes;
 use meshwright_tests::pipeline_run::train_stages;
 use meshwright_tests::run::{Outcome, Setup, train, without_noise};
 
@@ -18,7 +18,7 @@ use super::table::{check_each, report_parity};
 const DATA: TokenData = TokenData { batch: 4, seq: 16, vocab: 29, masked: true };
 
 fn setup<M: LanguageModel<Config = Gpt2Config>>() -> Setup {
-    Setup { steps: 3, ..Setup::new(small_gpt2::<M>(&DATA, 2)) }
+    Setup { steps: 3, ..Setup::new(small_sizes::<M>(&DATA, 2)) }
 }
 
 /// Compares a model on meshes, at ZeRO stages that take turns.
@@ -179,7 +179,7 @@ fn recomputed_layers_have_the_same_bits() {
 fn experts_in_several_stages_of_a_rank() {
     let mut report = Report::default();
     let micro_batches = 4;
-    let sizes = small_gpt2::<over_ep_tp::Net>(&DATA, 4);
+    let sizes = small_sizes::<over_ep_tp::Net>(&DATA, 4);
     let (setup, one) = train_setup_alone::<over_ep_tp::Net>(Setup {
         micro_batches,
         steps: 2,

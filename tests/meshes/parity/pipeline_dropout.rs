@@ -5,7 +5,7 @@ use meshwright::pipeline::StageCut;
 use meshwright::schedule::ScheduleKind;
 use meshwright_tests::compare::Report;
 use meshwright_tests::data::TokenData;
-use meshwright_tests::models::small_gpt2;
+use meshwright_tests::models::small_sizes;
 use meshwright_tests::models::staged::StagedGpt;
 use meshwright_tests::pipeline_run::train_stages;
 use meshwright_tests::run::Setup;
@@ -17,7 +17,7 @@ const RATE: f32 = 0.2;
 
 /// A model of eight layers, at a dropout rate.
 fn setup(data: &TokenData, rate: f32, recompute: Option<&str>) -> Setup {
-    let mut sizes = small_gpt2::<StagedGpt>(data, 8);
+    let mut sizes = small_sizes::<StagedGpt>(data, 8);
     sizes.dropout = rate;
     sizes.recompute = recompute.map(|text| text.parse::<RecomputeOverride>().unwrap());
     Setup { steps: 3, micro_batches: 4, clips: false, ..Setup::new(sizes) }

@@ -13,7 +13,7 @@ use meshwright::schedule::{ScheduleKind, csv};
 use meshwright::tensor::{Settings, ZeroStage};
 use meshwright_tests::compare::Report;
 use meshwright_tests::data::TokenData;
-use meshwright_tests::models::{nested_llama, small_gpt2};
+use meshwright_tests::models::{nested_llama, small_sizes};
 use meshwright_tests::pipeline_run::train_stages;
 use meshwright_tests::run::Setup;
 
@@ -260,7 +260,7 @@ fn four_parts_match_one_rank() {
     let data = TokenData { batch: 8, seq: 6, vocab: 37, masked: true };
     let mut report = Report::default();
     for recompute in [None, Some("full")] {
-        let mut sizes = small_gpt2::<FourParts>(&data, 8);
+        let mut sizes = small_sizes::<FourParts>(&data, 8);
         sizes.recompute = recompute.map(|text| text.parse::<RecomputeOverride>().unwrap());
         let setup = Setup { steps: 3, micro_batches: 4, ..Setup::new(sizes) };
         let one = train_whole::<FourParts>(&setup, data);

@@ -7,7 +7,7 @@ use meshwright::tensor::{Settings, ZeroStage};
 use meshwright::train::LanguageModel;
 use meshwright_tests::compare::Report;
 use meshwright_tests::data::TokenData;
-use meshwright_tests::models::small_gpt2;
+use meshwright_tests::models::small_sizes;
 use meshwright_tests::models::tailored::Tailored;
 use meshwright_tests::pipeline_run::train_stages;
 use meshwright_tests::run::{Outcome, Setup, train};
@@ -17,7 +17,7 @@ use super::table::report_parity;
 const DATA: TokenData = TokenData { batch: 8, seq: 16, vocab: 29, masked: true };
 
 fn sizes(lora: bool) -> Sizes {
-    let mut sizes = small_gpt2::<Tailored>(&DATA, 2);
+    let mut sizes = small_sizes::<Tailored>(&DATA, 2);
     sizes.lora = lora.then(Tailored::lora);
     sizes
 }

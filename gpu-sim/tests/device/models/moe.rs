@@ -6,7 +6,7 @@ use meshwright::train::LanguageModel;
 use meshwright_tests::compare::Report;
 use meshwright_tests::data::{TokenData, Turn};
 use meshwright_tests::models::moe::{over_ep, over_ep_cp_tp};
-use meshwright_tests::models::small_gpt2;
+use meshwright_tests::models::small_sizes;
 use meshwright_tests::run::{Setup, train, without_noise};
 
 use super::{BF16, F32, check, compare, machine_of};
@@ -15,7 +15,7 @@ const DATA: TokenData = TokenData { batch: 4, seq: 8, vocab: 29, masked: true };
 
 fn setup(compute: DType) -> Setup {
     let settings = Settings { compute, ..Settings::new(7) };
-    Setup { steps: 2, settings, ..Setup::new(small_gpt2::<over_ep::Net>(&DATA, 2)) }
+    Setup { steps: 2, settings, ..Setup::new(small_sizes::<over_ep::Net>(&DATA, 2)) }
 }
 
 #[test]
