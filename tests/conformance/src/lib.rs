@@ -79,7 +79,7 @@ macro_rules! families {
             random { distribution uniform_distribution keys blocks large_indices }
             routing {
                 top_k grouping dispatch combine weight_gradients weights penalties no_score
-                independent_tokens
+                independent_tokens choice_scores equal_scores
             }
         }
     };
