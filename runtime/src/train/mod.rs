@@ -32,7 +32,7 @@ pub use error::{Error, Result};
 #[cfg(feature = "cuda")]
 pub use machine::Gpus;
 pub use machine::{Machine, MachineDevice};
-pub use meshwright_store::family::{Family, LanguageModel, Outline};
+pub use meshwright_store::family::{Family, LanguageModel, LoadBalancing, Outline};
 pub use own_loop::{LoadedState, LoopCheckpoints, StepNumbers, StepReports};
 pub use report::{
     AxisUse, Evaluation, KnownSteps, MemoryUse, MetricsError, MetricsFile, PeakFlops, Prediction,

@@ -12,7 +12,7 @@ use meshwright_core::rotary::RopeParameters;
 use meshwright_store::checkpoint::hf::{
     HfConfig, HfSettings, StackedWeights, TensorRole, read_rope, write_rope,
 };
-use meshwright_store::family::{Family, ModelSizes, Outline};
+use meshwright_store::family::{Family, LoadBalancing, ModelSizes, Outline};
 
 /// Weight of the load-balancing loss of a new model.
 const BALANCE: f64 = 0.01;
@@ -225,8 +225,14 @@ impl Family for MixtralConfig {
         Ok(())
     }
 
-    fn set_penalties(&mut self, balance: Option<f64>, z_loss: Option<f64>) -> Result<(), String> {
-        self.router_aux_loss_coef = balance.unwrap_or(self.router_aux_loss_coef);
+    fn set_balancing(
+        &mut self,
+        balance: Option<LoadBalancing>,
+        z_loss: Option<f64>,
+    ) -> Result<(), String> {
+        if let Some(balance) = balance {
+            self.router_aux_loss_coef = balance.weight_of_loss("mixtral")?;
+        }
         self.router_z_loss_coef = z_loss.unwrap_or(self.router_z_loss_coef);
         Ok(())
     }
@@ -277,9 +283,14 @@ mod tests {
         let penalties =
             |config: &MixtralConfig| (config.router_aux_loss_coef, config.router_z_loss_coef);
         assert_eq!(penalties(&config), (0.01, 0.0));
-        config.set_penalties(None, Some(0.001)).unwrap();
+        config.set_balancing(None, Some(0.001)).unwrap();
         assert_eq!(penalties(&config), (0.01, 0.001));
-        config.set_penalties(Some(0.0), None).unwrap();
+        config.set_balancing(Some(LoadBalancing::Off), None).unwrap();
         assert_eq!(penalties(&config), (0.0, 0.001));
+        let refused = config.set_balancing(Some(LoadBalancing::Bias(0.1)), None).unwrap_err();
+        assert_eq!(
+            refused,
+            "--balance: a mixtral has no bias of the choice of experts; use batch=X or none"
+        );
     }
 }

@@ -18,7 +18,7 @@ use meshwright_sim::cluster::{Catalog, Cluster, SizedCluster};
 
 use super::fixed_degrees::FixedDegrees;
 use super::flags::{Flag, FlagKind};
-use super::{Decay, DeviceChoice, Precision, ScheduleSource, TimeLimit};
+use super::{Decay, DeviceChoice, LoadBalancing, Precision, ScheduleSource, TimeLimit};
 
 /// Largest upper bound that messages name together with the lower bound.
 const MAX_NAMED_BOUND: u64 = 9;
@@ -160,8 +160,6 @@ pub struct KeyList;
 pub struct TokenCount;
 /// Weight of a loss: a number of at least zero that f32 holds.
 pub struct Weight;
-/// Weight of the load-balancing loss; 0 for `none`.
-pub struct Balance;
 
 /// Implements types by a function that reads a value, or states the problem.
 macro_rules! setting_types {
@@ -234,17 +232,7 @@ setting_types! {
         }
         Ok(keys)
     };
-    Balance: f64, Text, |text| {
-        let (kind, weight) = text.split_once('=').unwrap_or((text, ""));
-        match (kind.trim(), number(weight.trim())) {
-            ("none", None) if !text.contains('=') => Ok(0.0),
-            ("batch", Some(weight)) => in_f32(text, weight),
-            ("batch", None) => {
-                Err(format!("`{text}` has no weight of at least 0; write for example batch=0.01"))
-            }
-            _ => Err(format!("`{text}` is not known; use none or batch=X")),
-        }
-    };
+    LoadBalancing: LoadBalancing, Text, parsed;
 }
 
 /// Implements types whose values are words.

@@ -21,15 +21,15 @@ use super::other_names::OtherName;
 use super::own_rows::OwnRows;
 use super::problems::Problems;
 use super::setting_value::{
-    Balance, Fraction, Key, KeyList, MeshSetting, Natural, Number, OpenFraction, OptimizerName,
-    OutputForm, Pair, Positive, Seed, SettingType, Size, TokenCount, Weight, WholeNumber,
+    Fraction, Key, KeyList, MeshSetting, Natural, Number, OpenFraction, OptimizerName, OutputForm,
+    Pair, Positive, Seed, SettingType, Size, TokenCount, Weight, WholeNumber,
 };
 use super::settings_macro::{
     as_optional_text, as_text, dashed, kept, read_next, settings, text_of, zero_stage_number,
 };
 use super::{
-    Decay, DeviceChoice, ModelSource, OptimizerConfig, Optimizers, PipelineConfig, Precision,
-    SaveConfig, ScheduleSource, TimeLimit, ValidationConfig,
+    Decay, DeviceChoice, LoadBalancing, ModelSource, OptimizerConfig, Optimizers, PipelineConfig,
+    Precision, SaveConfig, ScheduleSource, TimeLimit, ValidationConfig,
 };
 
 const MACHINE: &str = "Devices and ranks";
@@ -125,9 +125,10 @@ settings! {
         experts: Option<Size>, "N", at "/model/new/experts" Free;
         "Experts that each token chooses, num_experts_per_tok of a config.json [default: 2 for a Mixtral]"
         top_k: Option<Size>, "N", at "/model/new/top-k" Free;
-        "Load-balancing loss of each router of experts: none, or batch=X with weight X [default: router_aux_loss_coef \
-         of the config.json of --init-from or --architecture, else 0.01]"
-        balance: Option<Balance>, "LOSS", at "/balance" Warn => balance;
+        "Load balancing of each router of experts: none, batch=X for a load-balancing loss of weight X, or bias=X for \
+         a bias of the choice that changes by X after each step [default: router_aux_loss_coef or router_bias_rate of \
+         the config.json of --init-from or --architecture, else batch=0.01, and bias=0.001 for a DeepSeek-V3]"
+        balance: Option<LoadBalancing>, "WAY", at "/balance" Warn => balance;
         "Weight of the z-loss of each router of experts, which keeps its logits small [default: router_z_loss_coef of \
          the config.json of --init-from or --architecture, else 0]"
         z_loss: Option<Weight>, "X", at "/z-loss" Warn => z_loss;

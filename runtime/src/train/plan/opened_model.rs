@@ -42,7 +42,7 @@ impl<F: Family> OpenedModel<F> {
                 OpenedModel { family, weights: None, warnings: Vec::new() }
             }
         };
-        opened.family.set_penalties(config.balance, config.z_loss).map_err(Error::Input)?;
+        opened.family.set_balancing(config.balance, config.z_loss).map_err(Error::Input)?;
         Ok(opened)
     }
 

@@ -4,11 +4,13 @@
 //! the memory of a training step follow from the model that is declared with them.
 
 mod language_model;
+mod load_balancing;
 mod sizes;
 
 use crate::checkpoint::hf::HfConfig;
 
 pub use language_model::LanguageModel;
+pub use load_balancing::LoadBalancing;
 pub use sizes::{ModelSizes, Outline};
 
 /// The configuration of a family of language models that the trainer can create new models of, and export.
@@ -37,12 +39,15 @@ pub trait Family: HfConfig {
         refuse_experts::<Self>([("--experts", experts.is_some()), ("--top-k", top_k.is_some())])
     }
 
-    /// Sets the weights of the penalties of routers: that of the load-balancing loss, and that of the z-loss. `None`
-    /// leaves them as they are.
+    /// Sets how routers balance the loads of experts, and the weight of their z-loss. `None` leaves them as they are.
     ///
     /// # Errors
-    /// A family without experts, in a message that begins with the flag.
-    fn set_penalties(&mut self, balance: Option<f64>, z_loss: Option<f64>) -> Result<(), String> {
+    /// A family without experts, and a way that it does not have, in a message that begins with the flag.
+    fn set_balancing(
+        &mut self,
+        balance: Option<LoadBalancing>,
+        z_loss: Option<f64>,
+    ) -> Result<(), String> {
         refuse_experts::<Self>([("--balance", balance.is_some()), ("--z-loss", z_loss.is_some())])
     }
 

@@ -196,16 +196,21 @@ fn rank_settings_follow_from_flags() {
 fn penalties_of_routers_are_read() {
     let read = |line: &str| parse(line).map(|config| (config.balance, config.z_loss));
     assert_eq!(read("").unwrap(), (None, None));
-    assert_eq!(read("--balance none --z-loss 0").unwrap(), (Some(0.0), Some(0.0)));
-    assert_eq!(read("--balance batch=0.05 --z-loss 1e-3").unwrap(), (Some(0.05), Some(1e-3)));
+    assert_eq!(read("--balance none --z-loss 0").unwrap(), (Some(LoadBalancing::Off), Some(0.0)));
+    let loss = Some(LoadBalancing::Loss(0.05));
+    assert_eq!(read("--balance batch=0.05 --z-loss 1e-3").unwrap(), (loss, Some(1e-3)));
+    assert_eq!(read("--balance loss=0.05").unwrap(), (loss, None));
+    let bias = Some(LoadBalancing::Bias(1e-3));
+    assert_eq!(read("--balance bias=0.001").unwrap(), (bias, None));
     for (line, reason) in [
         ("--balance batch", "`batch` has no weight of at least 0; write for example batch=0.01"),
         ("--balance batch=-1", "`batch=-1` has no weight"),
         ("--balance batch=inf", "`batch=inf` has no weight"),
-        ("--balance none=1", "`none=1` is not known; use none or batch=X"),
+        ("--balance none=1", "`none=1` is not known; use none, batch=X or bias=X"),
         ("--balance 0.01", "`0.01` is not known"),
-        ("--balance sequence=1", "`sequence=1` is not known; use none or batch=X"),
-        ("--balance bias=0.001", "`bias=0.001` is not known"),
+        ("--balance sequence=1", "`sequence=1` is not known; use none, batch=X or bias=X"),
+        ("--balance bias", "`bias` has no rate of at least 0; write for example bias=0.001"),
+        ("--balance bias=-0.1", "`bias=-0.1` has no rate"),
         ("--z-loss -1", "--z-loss"),
     ] {
         let text = read(line).unwrap_err().to_string();
