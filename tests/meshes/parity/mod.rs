@@ -2,6 +2,7 @@
 
 mod attention;
 mod bf16;
+mod choice_bias;
 mod context;
 mod context_attention;
 mod context_tokens;
@@ -18,6 +19,7 @@ mod initial;
 mod kinds;
 mod llama;
 mod mixer;
+mod mixture_families;
 mod modulated;
 mod moe;
 mod pipeline;

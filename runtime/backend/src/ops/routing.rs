@@ -104,8 +104,8 @@ pub struct RouterOptions {
     pub groups: Option<ExpertGroups>,
 }
 
-/// Groups of consecutive experts, of equal size. A token chooses the best groups first, and then experts of these groups
-/// alone (DeepSeek-AI, "DeepSeek-V3 Technical Report", 2024, section 2.1.2). Of equal groups the lower ones are chosen.
+/// Groups of consecutive experts, of equal size. A token chooses the best groups first, and then experts of these alone
+/// (DeepSeek-AI, "DeepSeek-V3 Technical Report", 2024, section 2.1.2). Of equal groups the lower ones are chosen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ExpertGroups {
     /// Number of groups, at most [`MAX_EXPERT_GROUPS`].
