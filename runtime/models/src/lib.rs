@@ -5,14 +5,16 @@
 // So that models read here as they do in a program of their own.
 extern crate self as meshwright;
 
-mod decoder;
 #[macro_use]
 mod public_dims;
+pub mod decoder;
+pub mod decoder_keys;
 pub mod gpt2;
 pub mod llama;
 pub mod mixtral;
 pub mod prelude;
 
+pub use decoder::{Decoder, DecoderConfig};
 pub use gpt2::{Gpt2, Gpt2Config, Gpt2Dropout};
 pub use llama::{Llama, LlamaConfig};
 pub use mixtral::{Mixtral, MixtralConfig};
