@@ -2,7 +2,7 @@
 
 use meshwright_store::checkpoint::hf::HfConfig;
 
-use crate::{Gpt2Config, LlamaConfig, MixtralConfig};
+use crate::{DecoderConfig, Gpt2Config, MixtralConfig};
 
 /// A family with a list of its tensors.
 pub trait TestFamily: HfConfig {
@@ -10,25 +10,41 @@ pub trait TestFamily: HfConfig {
     fn tensors(&self) -> Vec<(String, Vec<usize>)>;
 }
 
-impl TestFamily for LlamaConfig {
+impl TestFamily for DecoderConfig {
     fn tensors(&self) -> Vec<(String, Vec<usize>)> {
         let (hidden, ffn) = (self.hidden, self.ffn);
         let (q, kv) = (self.heads * self.head_dim, self.kv_heads * self.head_dim);
         let mut tensors = vec![("model.embed_tokens.weight".into(), vec![self.vocab, hidden])];
         for layer in 0..self.layers {
-            let block: [(&str, Vec<usize>); 9] = [
-                ("input_layernorm", vec![hidden]),
-                ("self_attn.q_proj", vec![q, hidden]),
-                ("self_attn.k_proj", vec![kv, hidden]),
-                ("self_attn.v_proj", vec![kv, hidden]),
-                ("self_attn.o_proj", vec![hidden, q]),
-                ("post_attention_layernorm", vec![hidden]),
-                ("mlp.gate_proj", vec![ffn, hidden]),
-                ("mlp.up_proj", vec![ffn, hidden]),
-                ("mlp.down_proj", vec![hidden, ffn]),
-            ];
-            let named = |(name, shape)| (format!("model.layers.{layer}.{name}.weight"), shape);
-            tensors.extend(block.map(named));
+            let mut add = |name: &str, shape: &[usize], has_bias: bool| {
+                let name = format!("model.layers.{layer}.{name}");
+                tensors.push((format!("{name}.weight"), shape.to_vec()));
+                if has_bias {
+                    tensors.push((format!("{name}.bias"), vec![shape[0]]));
+                }
+            };
+            add("input_layernorm", &[hidden], false);
+            let is_fused = self.row.model_type == "phi3";
+            if is_fused {
+                add("self_attn.qkv_proj", &[q + 2 * kv, hidden], false);
+            } else {
+                add("self_attn.q_proj", &[q, hidden], self.qkv_bias);
+                add("self_attn.k_proj", &[kv, hidden], self.qkv_bias);
+                add("self_attn.v_proj", &[kv, hidden], self.qkv_bias);
+            }
+            if self.row.qk_norm {
+                add("self_attn.q_norm", &[self.head_dim], false);
+                add("self_attn.k_norm", &[self.head_dim], false);
+            }
+            add("self_attn.o_proj", &[hidden, q], self.output_bias);
+            add("post_attention_layernorm", &[hidden], false);
+            if is_fused {
+                add("mlp.gate_up_proj", &[2 * ffn, hidden], false);
+            } else {
+                add("mlp.gate_proj", &[ffn, hidden], self.mlp_bias);
+                add("mlp.up_proj", &[ffn, hidden], self.mlp_bias);
+            }
+            add("mlp.down_proj", &[hidden, ffn], self.mlp_bias);
         }
         tensors.push(("model.norm.weight".into(), vec![hidden]));
         if !self.tied {

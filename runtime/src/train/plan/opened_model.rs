@@ -31,14 +31,13 @@ impl<F: Family> OpenedModel<F> {
             ModelSource::Architecture(path) => {
                 let flag = "--architecture";
                 let file = F::read_architecture(path, &config.accept_keys);
-                let ConfigFile { config: family, warning, .. } =
+                let ConfigFile { config: family, warnings, .. } =
                     file.map_err(Error::of_flag(flag))?;
-                let warnings = warning.into_iter().collect();
                 OpenedModel { family, weights: None, warnings }.with_source(flag, path)
             }
             ModelSource::New(sizes) => {
-                let mut family = F::of_sizes(sizes, config.seq).map_err(Error::Input)?;
-                family.set_experts(sizes.experts, sizes.top_k).map_err(Error::Input)?;
+                let model_type = F::MODEL_TYPES[0];
+                let family = F::of_sizes(model_type, sizes, config.seq).map_err(Error::Input)?;
                 OpenedModel { family, weights: None, warnings: Vec::new() }
             }
         };
@@ -46,9 +45,8 @@ impl<F: Family> OpenedModel<F> {
         Ok(opened)
     }
 
-    /// Adds the family's warning, and puts the source in front of all.
+    /// Puts the source in front of all warnings.
     fn with_source(mut self, flag: &str, path: &Path) -> OpenedModel<F> {
-        self.warnings.extend(self.family.warning());
         for warning in &mut self.warnings {
             *warning = format!("{flag} {}: {warning}", path.display());
         }

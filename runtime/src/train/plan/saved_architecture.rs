@@ -33,10 +33,10 @@ const DERIVED_SIZES: [(&str, &str); 5] = [
 pub fn check_family<C: HfConfig>(checkpoint: &Checkpoint) -> Result<()> {
     let saved = &checkpoint.manifest().state.config[ARCHITECTURE]["model_type"];
     match saved.as_str() {
-        Some(saved) if saved != C::MODEL_TYPE => Err(Error::Input(format!(
+        Some(saved) if !C::MODEL_TYPES.contains(&saved) => Err(Error::Input(format!(
             "--resume: {} is of a {saved}, and this program trains a {}; use the program that has saved it",
             checkpoint.folder().display(),
-            C::MODEL_TYPE
+            C::MODEL_TYPES.join(", ")
         ))),
         _ => Ok(()),
     }

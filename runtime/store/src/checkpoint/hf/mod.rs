@@ -7,6 +7,7 @@ mod family;
 pub(crate) mod file_names;
 mod format;
 mod import;
+mod keys;
 mod other_content;
 mod rope;
 #[cfg(test)]
@@ -20,9 +21,11 @@ pub(crate) mod weight_files;
 
 pub use derived::DerivedTensor;
 pub use export::{ExportLock, HfExport};
+pub(crate) use family::written;
 pub use family::{ConfigFile, HfConfig, TensorRole};
 pub use format::HfFormat;
 pub use import::HfFolder;
+pub use keys::{HfKeys, KeyResult};
 pub use rope::{read_rope, write_rope};
 pub use settings::HfSettings;
 pub use side_files::SideFiles;
