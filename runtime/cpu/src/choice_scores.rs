@@ -1,4 +1,4 @@
-//! Scores by which tokens choose experts (MoE), on the CPU.
+//! Scores that tokens choose experts by (MoE), on the CPU.
 
 use super::math::{lane_max, lane_sum, larger, zip_map};
 use super::router::Scores;

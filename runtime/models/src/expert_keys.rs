@@ -76,7 +76,7 @@ impl RouterTraining {
         Ok(())
     }
 
-    /// Sets the numbers that flags give. A model without a bias of the choice `has_bias` not.
+    /// Sets the numbers that flags give. `has_bias` is false for a family without a bias of the choice.
     ///
     /// # Errors
     /// A rate of a bias that the family does not have, in a message that begins with the flag.

@@ -20,8 +20,8 @@ pub mod prelude;
 
 pub use decoder::{Decoder, DecoderConfig};
 pub use deepseek::{Deepseek, DeepseekConfig};
-pub use gpt2::{Gpt2, Gpt2Config, Gpt2Dropout};
 pub use gpt_oss::{GptOss, GptOssConfig};
+pub use gpt2::{Gpt2, Gpt2Config, Gpt2Dropout};
 pub use llama::{Llama, LlamaConfig};
 pub use mixtral::{Mixtral, MixtralConfig};
 pub use moe_decoder::{MoeDecoder, MoeDecoderConfig};

@@ -4,6 +4,7 @@ mod gpt2;
 mod keys;
 mod llama;
 mod mixtral;
+mod mixtures;
 mod other_content;
 mod stored;
 mod tensors;

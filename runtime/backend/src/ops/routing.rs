@@ -33,7 +33,7 @@ pub trait RoutingOps {
     /// product of `dy[c / top_k]` and `x[positions[c]]`.
     fn combine_weight_grad(&self, shape: RoutingShape, args: CombineWeightGradArgs);
 
-    /// Computes the scores by which tokens choose experts: `scores[e]` is the [score](RouterScore) of an expert plus
+    /// Computes the scores that tokens choose experts by: `scores[e]` is the [score](RouterScore) of an expert plus
     /// its bias, and negative infinity where the expert's group is not among the best [groups](ExpertGroups).
     ///
     /// # Panics
@@ -98,7 +98,7 @@ pub struct RouterOptions {
     pub normalize: bool,
     /// Factor of all weights.
     pub scale: f32,
-    /// Added to the sum by which sigmoids are divided: `1e-20` in DeepSeek-V3.
+    /// Added to the sum that divides normalized sigmoids: `1e-20` in DeepSeek-V3.
     pub sum_epsilon: f32,
     /// Groups of experts that a token chooses from; `None` for all experts.
     pub groups: Option<ExpertGroups>,
@@ -117,7 +117,7 @@ pub struct ExpertGroups {
 }
 
 impl ExpertGroups {
-    /// Describes the first mistake of these groups of `experts`, of which a token chooses `k`.
+    /// Describes the first mistake of these groups of `experts` for tokens that choose `k` of them.
     pub fn mistake(&self, experts: usize, k: usize) -> Option<String> {
         let ExpertGroups { count, best, top } = *self;
         if !(1..=MAX_EXPERT_GROUPS).contains(&count) {

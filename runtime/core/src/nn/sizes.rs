@@ -58,7 +58,7 @@ pub struct Sizes {
     pub router: RouterOptions,
     /// Weights of the auxiliary losses of routers.
     pub penalties: RouterPenalties,
-    /// Change of the bias of the choice of each expert after each step, 0 for none: towards equal loads of the experts,
+    /// Change of the bias of the choice of each expert after each step, 0 for none: toward equal loads of the experts,
     /// instead of an auxiliary loss.
     pub choice_bias_rate: f32,
     /// Replaces the style of the context-parallel attentions of the model.

@@ -3,15 +3,15 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
 use crate::context::Rank;
 use crate::fsdp::{ParamRef, Unit};
 use crate::layout::AxisSet;
-use meshwright_comm::Site;
 
-/// The numbers of tokens that have chosen experts since the last update, by the path of the bias.
+/// The numbers of tokens that have chosen experts since the last update of each bias.
 #[derive(Default)]
-struct ExpertLoads(RefCell<BTreeMap<String, ExpertLoad>>);
+struct ExpertLoads(RefCell<Vec<ExpertLoad>>);
 
 struct ExpertLoad {
     bias: ParamRef,
@@ -34,12 +34,15 @@ pub(crate) fn note_expert_loads(
         return;
     }
     let mut loads = rank.session_state::<ExpertLoads>().0.borrow_mut();
-    let load = loads.entry(bias.path().to_owned()).or_insert_with(|| ExpertLoad {
-        bias: bias.clone(),
-        axes,
-        rate,
-        counts: vec![0; counts.len()],
+    // Two models may have biases at one path.
+    let is_of_bias = |load: &ExpertLoad| {
+        load.bias.path() == bias.path() && Rc::ptr_eq(load.bias.unit(), bias.unit())
+    };
+    let index = loads.iter().position(is_of_bias).unwrap_or_else(|| {
+        loads.push(ExpertLoad { bias: bias.clone(), axes, rate, counts: vec![0; counts.len()] });
+        loads.len() - 1
     });
+    let load = &mut loads[index];
     load.axes = load.axes.union(axes);
     load.counts.iter_mut().zip(counts).for_each(|(sum, count)| *sum += u64::from(*count));
 }
@@ -50,8 +53,8 @@ pub(crate) fn note_expert_loads(
 #[track_caller]
 pub(crate) fn update_choice_biases(rank: &Rank, unit: &Unit) {
     let mut all = rank.session_state::<ExpertLoads>().0.borrow_mut();
-    let is_of_model = |_: &String, load: &mut ExpertLoad| load.bias.unit().is_of_model_of(unit);
-    let loads: Vec<ExpertLoad> = all.extract_if(.., is_of_model).map(|(_, load)| load).collect();
+    let is_of_model = |load: &mut ExpertLoad| load.bias.unit().is_of_model_of(unit);
+    let loads: Vec<ExpertLoad> = all.extract_if(.., is_of_model).collect();
     drop(all);
     let mut by_axes: BTreeMap<AxisSet, Vec<ExpertLoad>> = BTreeMap::new();
     for load in loads {
@@ -61,7 +64,7 @@ pub(crate) fn update_choice_biases(rank: &Rank, unit: &Unit) {
         // Exact: sums of integers below 2^53.
         let counts = loads.iter().flat_map(|load| &load.counts);
         let mut sums: Vec<f64> = counts.map(|count| *count as f64).collect();
-        rank.all_reduce_f64(axes, &Site::new("loads of experts"), &mut sums);
+        rank.all_reduce_f64(axes, loads[0].bias.site(), &mut sums);
         let mut rest = &sums[..];
         for ExpertLoad { bias, rate, counts, .. } in loads {
             let (loads, after) = rest.split_at(counts.len());
@@ -89,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn biases_move_towards_equal_loads() {
+    fn biases_move_toward_equal_loads() {
         let mut biases = [0.5, 0.0, -0.25, 0.0];
         move_biases(&mut biases, &[8.0, 2.0, 4.0, 2.0], 0.125);
         assert_eq!(biases, [0.375, 0.125, -0.25, 0.125]);

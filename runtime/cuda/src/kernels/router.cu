@@ -49,7 +49,7 @@ __device__ inline float sum_of_largest(const float* scores, uint32_t len, uint32
     return sum;
 }
 
-// Scores by which a token chooses experts: score and bias, and negative infinity outside of the `best` groups. Lane g
+// Scores that a token chooses experts by: score and bias, and negative infinity outside of the `best` groups. Lane g
 // adds up the score of group g.
 KERNEL(choice_scores)(const float* logits, const float* bias, uint64_t tokens, uint32_t experts, uint32_t sigmoid,
                       uint32_t groups, uint32_t best, uint32_t top, float* scores) {

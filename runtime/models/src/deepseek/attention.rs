@@ -41,9 +41,7 @@ impl LatentAttention {
     /// Returns the stream that the attention adds.
     pub fn forward(&self, x: &Stream) -> Stream {
         let q = match (&self.latent_q, &self.q) {
-            (Some(latent), _) => {
-                latent.b.forward(&latent.norm.forward(&latent.a.forward(x)))
-            }
+            (Some(latent), _) => latent.b.forward(&latent.norm.forward(&latent.a.forward(x))),
             (None, Some(q)) => q.forward(x),
             (None, None) => unreachable!("the sizes of the model have one of them"),
         };

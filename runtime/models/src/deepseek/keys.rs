@@ -61,8 +61,9 @@ impl HeadFields<'_> {
 /// # Errors
 /// Another way to choose experts.
 pub(super) fn published_keys(keys: &mut HfKeys<'_>) -> KeyResult {
-    // Losses and slices of the training of the published model, and modules that predict further tokens.
+    // Code of the same model, losses and slices of its training, and modules that predict further tokens.
     keys.ignore(&[
+        "auto_map",
         "aux_loss_alpha",
         "seq_aux",
         "ep_size",

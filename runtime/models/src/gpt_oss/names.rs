@@ -18,10 +18,7 @@ pub const HF_NAMES: &[HfName] = &[
     HfName::same("blocks.*.moe_norm.weight", "model.layers.*.post_attention_layernorm.weight"),
     HfName::transposed("blocks.*.moe.router.weight", "model.layers.*.mlp.router.weight"),
     HfName::same("blocks.*.moe.router.bias", "model.layers.*.mlp.router.bias"),
-    HfName::same(
-        "blocks.*.moe.experts.gate_up.weight",
-        "model.layers.*.mlp.experts.gate_up_proj",
-    ),
+    HfName::same("blocks.*.moe.experts.gate_up.weight", "model.layers.*.mlp.experts.gate_up_proj"),
     HfName::same(
         "blocks.*.moe.experts.gate_up_bias.bias",
         "model.layers.*.mlp.experts.gate_up_proj_bias",

@@ -21,7 +21,7 @@ pub struct MoeDecoderConfig {
     pub hidden: usize,
     /// `moe_intermediate_size`: width of the feed-forward of each expert.
     pub ffn: usize,
-    /// `intermediate_size`: width of the feed-forward of dense layers, of which there are none.
+    /// `intermediate_size`: width of the feed-forward of dense layers. There are none.
     pub dense_ffn: usize,
     /// `num_hidden_layers`: transformer blocks.
     pub layers: usize,

@@ -1,4 +1,4 @@
-//! Scores by which tokens choose experts.
+//! Scores that tokens choose experts by.
 
 use meshwright_backend::ops::routing::ChoiceScoresArgs;
 use meshwright_backend::{DType, ExpertGroups, RouterOptions, RouterScore};

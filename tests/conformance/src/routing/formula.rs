@@ -34,7 +34,7 @@ fn log_sum_exp(x: &[f64]) -> f64 {
     max + x.iter().map(|x| (x - max).exp()).sum::<f64>().ln()
 }
 
-/// Returns the scores by which experts are chosen: groups of other experts than those of the best groups are excluded.
+/// Returns the scores that experts are chosen by, without the experts outside of the best groups.
 pub fn choice_scores(
     is_sigmoid: bool,
     groups: Option<ExpertGroups>,

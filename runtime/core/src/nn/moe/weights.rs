@@ -56,7 +56,7 @@ struct Weights {
 }
 
 impl Weights {
-    /// Returns the scores by which tokens choose, unless they choose by the logits.
+    /// Returns the scores that tokens choose by, unless they choose by the logits.
     fn choice_scores(&self, rank: &Rank, logits: &Buffer) -> Option<Buffer> {
         if self.choice_bias.is_none() && self.options.groups.is_none() {
             return None;
