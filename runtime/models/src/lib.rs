@@ -19,5 +19,10 @@ pub use gpt2::{Gpt2, Gpt2Config, Gpt2Dropout};
 pub use llama::{Llama, LlamaConfig};
 pub use mixtral::{Mixtral, MixtralConfig};
 
+meshwright_store::families! {
+    /// All families of the library.
+    pub struct Families: Decoder, Gpt2, Mixtral;
+}
+
 #[cfg(test)]
 mod tests;
