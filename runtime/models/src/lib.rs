@@ -26,5 +26,10 @@ pub use llama::{Llama, LlamaConfig};
 pub use mixtral::{Mixtral, MixtralConfig};
 pub use moe_decoder::{MoeDecoder, MoeDecoderConfig};
 
+meshwright_store::families! {
+    /// All families of the library.
+    pub struct Families: Decoder, Gpt2, Mixtral, MoeDecoder, Deepseek, GptOss;
+}
+
 #[cfg(test)]
 mod tests;

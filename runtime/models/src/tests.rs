@@ -1,5 +1,6 @@
 //! Import and export of Hugging Face folders.
 
+mod decoder;
 mod gpt2;
 mod keys;
 mod llama;

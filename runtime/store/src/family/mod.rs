@@ -4,6 +4,7 @@
 //! the memory of a training step follow from the model that is declared with them.
 
 mod language_model;
+pub(crate) mod list;
 mod load_balancing;
 mod size_flag;
 mod sizes;
@@ -11,6 +12,7 @@ mod sizes;
 use crate::checkpoint::hf::{HfConfig, HfKeys, written};
 
 pub use language_model::LanguageModel;
+pub use list::{FamilyList, WithFamily};
 pub use load_balancing::LoadBalancing;
 pub use size_flag::SizeFlag;
 pub use sizes::{ModelSizes, Outline};
