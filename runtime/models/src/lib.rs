@@ -9,15 +9,21 @@ extern crate self as meshwright;
 mod public_dims;
 pub mod decoder;
 pub mod decoder_keys;
+pub mod gemma;
 pub mod gpt2;
 pub mod llama;
 pub mod mixtral;
+pub mod neox;
+pub mod olmo2;
 pub mod prelude;
 
 pub use decoder::{Decoder, DecoderConfig};
+pub use gemma::{Gemma, GemmaConfig, GemmaKind};
 pub use gpt2::{Gpt2, Gpt2Config, Gpt2Dropout};
 pub use llama::{Llama, LlamaConfig};
 pub use mixtral::{Mixtral, MixtralConfig};
+pub use neox::{GptNeox, GptNeoxConfig};
+pub use olmo2::{Olmo2, Olmo2Config};
 
 #[cfg(test)]
 mod tests;

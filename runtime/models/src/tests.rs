@@ -1,9 +1,12 @@
 //! Import and export of Hugging Face folders.
 
+mod gemma;
 mod gpt2;
 mod keys;
 mod llama;
 mod mixtral;
+mod neox;
+mod olmo2;
 mod other_content;
 mod stored;
 mod tensors;

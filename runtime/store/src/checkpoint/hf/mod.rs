@@ -26,7 +26,7 @@ pub use family::{ConfigFile, HfConfig, TensorRole};
 pub use format::HfFormat;
 pub use import::HfFolder;
 pub use keys::{HfKeys, KeyResult};
-pub use rope::{read_rope, write_rope};
+pub use rope::{read_rope, read_rope_object, read_rope_objects, write_rope};
 pub use settings::HfSettings;
 pub use side_files::SideFiles;
 pub use stacked::StackedWeights;
