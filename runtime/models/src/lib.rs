@@ -25,5 +25,10 @@ pub use mixtral::{Mixtral, MixtralConfig};
 pub use neox::{GptNeox, GptNeoxConfig};
 pub use olmo2::{Olmo2, Olmo2Config};
 
+meshwright_store::families! {
+    /// All families of the library.
+    pub struct Families: Decoder, Gpt2, Mixtral, Gemma, Olmo2, GptNeox;
+}
+
 #[cfg(test)]
 mod tests;

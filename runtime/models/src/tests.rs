@@ -1,5 +1,6 @@
 //! Import and export of Hugging Face folders.
 
+mod decoder;
 mod gemma;
 mod gpt2;
 mod keys;

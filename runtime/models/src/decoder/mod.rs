@@ -3,6 +3,7 @@
 mod config;
 mod model;
 mod names;
+mod row_keys;
 mod rows;
 
 pub use config::DecoderConfig;

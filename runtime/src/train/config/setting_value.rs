@@ -154,6 +154,8 @@ pub struct Pair;
 pub struct OptimizerName;
 /// A key of an object.
 pub struct Key;
+/// `model_type` of a family.
+pub struct FamilyName;
 /// Keys separated by commas.
 pub struct KeyList;
 /// A number of tokens, possibly with a suffix: `15.6T`.
@@ -226,6 +228,10 @@ setting_types! {
     ContextStyle: ContextStyle, Text, parsed;
     Key: String, Text, |text| {
         if text.is_empty() { Err("needs a key, but the value is empty".into()) } else { Ok(text.to_owned()) }
+    };
+    FamilyName: String, Text, |text| match text {
+        "" => Err("needs the name of a family, but the value is empty".into()),
+        name => Ok(name.to_owned()),
     };
     KeyList: Vec<String>, Text, |text| {
         let keys: Vec<String> = text.split(',').map(|key| key.trim().to_owned()).collect();

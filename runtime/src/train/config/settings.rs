@@ -21,8 +21,9 @@ use super::other_names::OtherName;
 use super::own_rows::OwnRows;
 use super::problems::Problems;
 use super::setting_value::{
-    Balance, Fraction, Key, KeyList, MeshSetting, Natural, Number, OpenFraction, OptimizerName,
-    OutputForm, Pair, Positive, Seed, SettingType, Size, TokenCount, Weight, WholeNumber,
+    Balance, FamilyName, Fraction, Key, KeyList, MeshSetting, Natural, Number, OpenFraction,
+    OptimizerName, OutputForm, Pair, Positive, Seed, SettingType, Size, TokenCount, Weight,
+    WholeNumber,
 };
 use super::settings_macro::{
     as_optional_text, as_text, dashed, kept, read_next, settings, text_of, zero_stage_number,
@@ -106,6 +107,9 @@ settings! {
         architecture: Option<PathBuf>, "PATH", at "/model/architecture" Free;
         "Leave out these keys of the config.json of --init-from or --architecture, which the program does not know"
         accept_keys: Option<KeyList>, "KEY,..", at "/accept-keys" Free;
+        "Family of a new model, its model_type: llama, qwen3 or another one that the program trains [default: the \
+         program's first]"
+        family: Option<FamilyName>, "NAME", at "/family" Free => family;
         "Width of the residual stream"
         hidden: Size = "128", "N", at "/model/new/hidden" Free;
         "Transformer blocks"

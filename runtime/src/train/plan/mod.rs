@@ -56,6 +56,7 @@ pub use opened_model::OpenedModel;
 pub use outputs::PreparedOutputs;
 pub use pipeline::{PipelinePlan, build_model};
 pub use resume::{open_if_any, open_resumed, take_saved_settings, warn_of_newer_checkpoints};
+pub use saved_architecture::saved_family;
 pub use saved_settings::{other_samples, settings_to_save};
 pub use validation::Validation;
 

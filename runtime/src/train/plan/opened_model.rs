@@ -36,7 +36,7 @@ impl<F: Family> OpenedModel<F> {
                 OpenedModel { family, weights: None, warnings }.with_source(flag, path)
             }
             ModelSource::New(sizes) => {
-                let model_type = F::MODEL_TYPES[0];
+                let model_type = model_type::<F>(config.family.as_deref())?;
                 let family = F::of_sizes(model_type, sizes, config.seq).map_err(Error::Input)?;
                 OpenedModel { family, weights: None, warnings: Vec::new() }
             }
@@ -52,4 +52,18 @@ impl<F: Family> OpenedModel<F> {
         }
         self
     }
+}
+
+/// Returns the family of a new model: that of `--family`, or the first one.
+fn model_type<F: Family>(given: Option<&str>) -> Result<&'static str> {
+    let known = F::MODEL_TYPES;
+    let Some(given) = given else { return Ok(known[0]) };
+    let found = known.iter().find(|known| **known == given);
+    found.copied().ok_or_else(|| {
+        Error::Input(format!(
+            "--family: \"{given}\" is not trained by this program, which trains {}; the program `train` takes each \
+             family of this library",
+            known.join(", ")
+        ))
+    })
 }

@@ -4,12 +4,14 @@
 //! the memory of a training step follow from the model that is declared with them.
 
 mod language_model;
+pub(crate) mod list;
 mod size_flag;
 mod sizes;
 
 use crate::checkpoint::hf::{HfConfig, HfKeys, written};
 
 pub use language_model::LanguageModel;
+pub use list::{FamilyList, WithFamily};
 pub use size_flag::SizeFlag;
 pub use sizes::{ModelSizes, Outline};
 

@@ -6,6 +6,7 @@ use std::path::Path;
 use serde_json::{Map, Value};
 
 use super::file_names::CONFIG;
+use super::model_type::{architectures, class_of, model_type_of, quoted};
 use super::unread_keys::check_unread;
 use super::{DerivedTensor, HfKeys, HfSettings, KeyResult, StackedWeights, other_content};
 use crate::checkpoint::{CheckpointError, files};
@@ -117,7 +118,7 @@ fn read_file<C: HfConfig>(
     let keys = serde_json::from_slice(&text).map_err(|error| format!("not JSON: {error}"));
     let file = keys.and_then(|keys: Map<String, Value>| {
         let settings = HfSettings::new(&keys);
-        let model_type = model_type_of::<C>(&settings)?;
+        let model_type = model_type_of(&settings, C::MODEL_TYPES)?;
         check(&settings)?;
         let mut config = C::of_type(model_type);
         let mut pass = HfKeys::reading(&settings);
@@ -154,49 +155,6 @@ pub enum TensorRole<'a> {
     StackOfWeights(StackedWeights),
     /// One that follows from others. It is compared with them.
     Derived(DerivedTensor),
-}
-
-/// Lists names for a message: `"a", "b" or "c"`.
-fn quoted(names: &[&str]) -> String {
-    let quoted: Vec<String> = names.iter().map(|name| format!("\"{name}\"")).collect();
-    match &quoted[..] {
-        [first @ .., last] if !first.is_empty() => format!("{} or {last}", first.join(", ")),
-        names => names.join(", "),
-    }
-}
-
-/// Returns the family of a folder. Without `model_type`, the classes decide, whose names begin with that of the family.
-///
-/// # Errors
-/// The folder of another family, before its settings are read, since their names differ.
-fn model_type_of<C: HfConfig>(settings: &HfSettings<'_>) -> Result<&'static str, String> {
-    if let Some(found) = settings.text("model_type")? {
-        let known = C::MODEL_TYPES.iter().find(|known| **known == found);
-        return known.copied().ok_or_else(|| {
-            format!(
-                "model_type is \"{found}\", and this program trains a {}; the program `train` takes each family of \
-                 this library, and the page \"Model families\" of the book says how to add one",
-                quoted(C::MODEL_TYPES)
-            )
-        });
-    }
-    let names = architectures(settings);
-    let is_of =
-        |family: &&&'static str| names.iter().any(|name| name.starts_with(&class_of(family)));
-    let family = C::MODEL_TYPES.iter().filter(is_of).max_by_key(|family| family.len());
-    Ok(family.copied().unwrap_or(C::MODEL_TYPES[0]))
-}
-
-/// Returns the beginning of the names of a family's classes, in lowercase.
-fn class_of(model_type: &str) -> String {
-    model_type.replace(['_', '-'], "").to_lowercase()
-}
-
-/// Returns the names of the classes of a folder, in lowercase.
-fn architectures(settings: &HfSettings<'_>) -> Vec<String> {
-    let found = settings.entries().find(|(key, _)| *key == "architectures");
-    let names = found.and_then(|(_, found)| found.as_array()).into_iter().flatten();
-    names.filter_map(Value::as_str).map(str::to_lowercase).collect()
 }
 
 /// Refuses weights that are not numbers of the model.

@@ -8,6 +8,7 @@ pub(crate) mod file_names;
 mod format;
 mod import;
 mod keys;
+pub(crate) mod model_type;
 mod other_content;
 mod rope;
 #[cfg(test)]
@@ -26,6 +27,7 @@ pub use family::{ConfigFile, HfConfig, TensorRole};
 pub use format::HfFormat;
 pub use import::HfFolder;
 pub use keys::{HfKeys, KeyResult};
+pub use model_type::read_model_type;
 pub use rope::{read_rope, read_rope_object, read_rope_objects, write_rope};
 pub use settings::HfSettings;
 pub use side_files::SideFiles;

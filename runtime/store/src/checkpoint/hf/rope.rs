@@ -109,7 +109,12 @@ fn read_object(
     refuse_other_forms(object)?;
     // Newer files have both.
     let older = object.text("type")?;
-    let kind = object.text("rope_type")?.or(older);
+    let kind = match object.text("rope_type")?.or(older) {
+        // Names of `longrope` in older files of Phi-3.
+        Some("su") => Some("longrope"),
+        Some("yarn") if object.get("short_factor").is_some() => Some("longrope"),
+        kind => kind,
+    };
     let required = |key: &str| {
         let number = object.number(key)?;
         number.ok_or_else(|| format!("{key} is missing"))
