@@ -190,7 +190,7 @@ fn weights() {
                 &from("rope"),
                 &["rope/config.json: rope_parameters.rope_type is \"xpos\"; only \"default\", "],
             ),
-            (&from("bias"), &["bias/config.json: attention_bias is true; only"]),
+            (&from("bias"), &["\n  - missing: model.layers.0.self_attn.q_proj.bias"]),
             (
                 &from("shape"),
                 &["\n  - model.layers.0.mlp.up_proj.weight has shape [96, 64], expected [128, 64]"],
@@ -198,7 +198,7 @@ fn weights() {
             (&from("layers"), &["\n  - missing: model.layers.2.mlp.up_proj.weight"]),
             (
                 &from("endless"),
-                &["num_hidden_layers is 4000000000, but the weights hold 20 tensors in all"],
+                &["num_hidden_layers is 4000000000; at most 10000 layers are supported"],
             ),
             (
                 &from("shards"),
