@@ -11,6 +11,8 @@ use meshwright_store::family::SizeFlag;
 /// The sizes of an attention in a file that does not state them.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct AttentionDefaults {
+    /// Query heads; `None` refuses the file.
+    pub heads: Option<usize>,
     /// Key and value heads; `None` is as many as query heads.
     pub kv_heads: Option<usize>,
     /// Width of a head; `None` is `hidden_size / num_attention_heads`.
@@ -40,7 +42,11 @@ impl AttentionFields<'_> {
         hidden: usize,
         absent: AttentionDefaults,
     ) -> KeyResult {
-        keys.size(SizeFlag::Heads, "num_attention_heads", self.heads)?;
+        const HEADS: &str = "num_attention_heads";
+        match absent.heads {
+            Some(default) => keys.size_or(SizeFlag::Heads, HEADS, self.heads, default)?,
+            None => keys.size(SizeFlag::Heads, HEADS, self.heads)?,
+        }
         let heads = *self.heads;
         // A `null` stands for as many as query heads.
         let is_absent = |key| keys.settings().is_some_and(|settings| !settings.has(key));
@@ -117,6 +123,21 @@ pub fn no_biases(keys: &HfKeys<'_>, biases: &[&str]) -> KeyResult {
         })?;
     }
     Ok(())
+}
+
+/// Refuses rotary embeddings of a part of each head in a family whose class in `transformers` does not apply
+/// `partial_rotary_factor`.
+///
+/// # Errors
+/// Another factor than 1.
+pub fn no_partial_rotation(keys: &HfKeys<'_>, rope: &RopeParameters) -> KeyResult {
+    let factor = rope.partial_rotary_factor;
+    keys.require(factor == 1.0, || {
+        format!(
+            "partial_rotary_factor is {factor}; transformers rotates whole heads of this family whatever it is: leave \
+             it out"
+        )
+    })
 }
 
 /// Refuses a window of all layers.

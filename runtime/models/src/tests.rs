@@ -1,11 +1,14 @@
 //! Import and export of Hugging Face folders.
 
 mod decoder;
+mod gemma;
 mod gpt2;
 mod keys;
 mod llama;
 mod mixtral;
 mod mixtures;
+mod neox;
+mod olmo2;
 mod other_content;
 mod stored;
 mod tensors;

@@ -11,6 +11,7 @@ mod convolution;
 mod documents;
 mod every_mesh;
 mod experts;
+mod families;
 mod frozen;
 mod gpt;
 mod gpt2;

@@ -74,7 +74,7 @@ pub enum Windows {
 const LLAMA: DecoderRow = DecoderRow {
     model_type: "llama",
     architecture: "LlamaForCausalLM",
-    attention: AttentionDefaults { kv_heads: None, head_dim: None },
+    attention: AttentionDefaults { heads: None, kv_heads: None, head_dim: None },
     norm_eps: 1e-6,
     theta: 10_000.0,
     max_positions: 2048,
@@ -94,7 +94,7 @@ pub const ROWS: [DecoderRow; 6] = [
     DecoderRow {
         model_type: "mistral",
         architecture: "MistralForCausalLM",
-        attention: AttentionDefaults { kv_heads: Some(8), head_dim: None },
+        attention: AttentionDefaults { heads: None, kv_heads: Some(8), head_dim: None },
         max_positions: 131_072,
         biases: Biases::None,
         windows: Windows::AllLayers { absent: Some(4096) },
@@ -104,7 +104,7 @@ pub const ROWS: [DecoderRow; 6] = [
     DecoderRow {
         model_type: "qwen2",
         architecture: "Qwen2ForCausalLM",
-        attention: AttentionDefaults { kv_heads: Some(32), head_dim: None },
+        attention: AttentionDefaults { heads: None, kv_heads: Some(32), head_dim: None },
         max_positions: 32_768,
         biases: Biases::Qkv,
         windows: Windows::OfLayers { absent: Some(4096), full: Some(28) },
@@ -114,7 +114,7 @@ pub const ROWS: [DecoderRow; 6] = [
     DecoderRow {
         model_type: "qwen3",
         architecture: "Qwen3ForCausalLM",
-        attention: AttentionDefaults { kv_heads: Some(32), head_dim: Some(128) },
+        attention: AttentionDefaults { heads: None, kv_heads: Some(32), head_dim: Some(128) },
         max_positions: 32_768,
         biases: Biases::OfAttention,
         windows: Windows::OfLayers { absent: Some(4096), full: Some(28) },
@@ -137,7 +137,7 @@ pub const ROWS: [DecoderRow; 6] = [
     DecoderRow {
         model_type: "smollm3",
         architecture: "SmolLM3ForCausalLM",
-        attention: AttentionDefaults { kv_heads: Some(4), head_dim: None },
+        attention: AttentionDefaults { heads: None, kv_heads: Some(4), head_dim: None },
         theta: 2_000_000.0,
         max_positions: 32_768,
         tied: true,

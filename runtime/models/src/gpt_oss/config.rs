@@ -135,7 +135,7 @@ impl HfConfig for GptOssConfig {
         keys.size(SizeFlag::Layers, "num_hidden_layers", &mut self.layers)?;
         let (heads, kv_heads) = (&mut self.heads, &mut self.kv_heads);
         let fields = AttentionFields { heads, kv_heads, head_dim: &mut self.head_dim };
-        let absent = AttentionDefaults { kv_heads: Some(8), head_dim: Some(64) };
+        let absent = AttentionDefaults { heads: None, kv_heads: Some(8), head_dim: Some(64) };
         fields.keys(keys, self.hidden, absent)?;
         let key = "num_local_experts";
         let fields = ExpertFields { key, experts: &mut self.experts, top_k: &mut self.top_k };

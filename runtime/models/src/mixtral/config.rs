@@ -115,7 +115,7 @@ impl HfConfig for MixtralConfig {
         keys.size(SizeFlag::Layers, "num_hidden_layers", &mut self.layers)?;
         let (heads, kv_heads) = (&mut self.heads, &mut self.kv_heads);
         let fields = AttentionFields { heads, kv_heads, head_dim: &mut self.head_dim };
-        let absent = AttentionDefaults { kv_heads: Some(8), head_dim: None };
+        let absent = AttentionDefaults { heads: None, kv_heads: Some(8), head_dim: None };
         fields.keys(keys, self.hidden, absent)?;
         keys.size_or(SizeFlag::Experts, "num_local_experts", &mut self.experts, 8)?;
         keys.size_or(SizeFlag::TopK, "num_experts_per_tok", &mut self.top_k, 2)?;

@@ -108,7 +108,7 @@ impl HfConfig for MoeDecoderConfig {
         keys.size(SizeFlag::Layers, "num_hidden_layers", &mut self.layers)?;
         let (heads, kv_heads) = (&mut self.heads, &mut self.kv_heads);
         let fields = AttentionFields { heads, kv_heads, head_dim: &mut self.head_dim };
-        let absent = AttentionDefaults { kv_heads: Some(4), head_dim: None };
+        let absent = AttentionDefaults { heads: None, kv_heads: Some(4), head_dim: None };
         fields.keys(keys, self.hidden, absent)?;
         // Older versions of `transformers` have the first name, newer ones read both.
         let has_other = |settings: &meshwright_store::checkpoint::hf::HfSettings<'_>| {

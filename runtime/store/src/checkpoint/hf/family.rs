@@ -149,6 +149,8 @@ pub enum TensorRole<'a> {
     Model(Cow<'a, str>),
     /// One that no model here computes with, such as a layer for another task. It is left out, with a warning.
     Unused,
+    /// One whose model is not supported, for this reason: the end of a sentence about the tensor.
+    Refused(&'static str),
     /// Several tensors of the model in one.
     StackOfWeights(StackedWeights),
     /// One that follows from others. It is compared with them.

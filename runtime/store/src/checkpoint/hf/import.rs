@@ -89,6 +89,10 @@ impl HfFolder {
                 TensorRole::StackOfWeights(weights) => opened.add_stacked(&weights, &place)?,
                 TensorRole::Derived(kind) => derived.push((kind, name, place)),
                 TensorRole::Unused => unused.push(name),
+                TensorRole::Refused(reason) => {
+                    let path = &opened.files[place.file].0;
+                    return Err(CheckpointError::tensor_error(path, &place.stored, reason));
+                }
             }
         }
         for (kind, name, place) in derived {

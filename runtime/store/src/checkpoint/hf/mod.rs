@@ -28,7 +28,7 @@ pub use format::HfFormat;
 pub use import::HfFolder;
 pub use keys::{HfKeys, KeyResult};
 pub use model_type::read_model_type;
-pub use rope::{read_rope, write_rope};
+pub use rope::{read_rope, read_rope_object, read_rope_objects, write_rope};
 pub use settings::HfSettings;
 pub use side_files::SideFiles;
 pub use stacked::StackedWeights;

@@ -99,6 +99,36 @@ impl<'a> HfKeys<'a> {
         if is_met || !is_checked { Ok(()) } else { Err(reason()) }
     }
 
+    /// Names the keys of the object `key`, such as the configuration of a part of the model.
+    ///
+    /// # Errors
+    /// A file without the object, and the errors of `name_keys`, after the name of the object.
+    pub fn within(
+        &mut self,
+        key: &str,
+        name_keys: impl FnOnce(&mut HfKeys<'_>) -> KeyResult,
+    ) -> KeyResult {
+        let in_object = |problem: String| format!("{key}.{problem}");
+        match &mut self.pass {
+            Pass::Read(settings) => {
+                let object = settings.object(key)?.ok_or_else(|| format!("{key} is missing"))?;
+                let mut inner = HfKeys::reading(&object);
+                name_keys(&mut inner).map_err(in_object)?;
+                self.warnings.extend(inner.warnings.into_iter().map(in_object));
+            }
+            Pass::Write(keys) => {
+                let mut inner = HfKeys::writing();
+                name_keys(&mut inner)?;
+                self.sizes.append(&mut inner.sizes);
+                self.table = self.table.or(inner.table);
+                keys.insert(key.to_owned(), Value::Object(inner.written()));
+            }
+            // Flags have no objects.
+            Pass::New { .. } | Pass::Extend { .. } => name_keys(self)?,
+        }
+        Ok(())
+    }
+
     fn given(&self, flag: SizeFlag) -> Option<usize> {
         match &self.pass {
             Pass::New { sizes, .. } => flag.given(sizes),
