@@ -5,6 +5,7 @@ use std::sync::Arc;
 use meshwright::models::gpt2::Gpt2;
 use meshwright::models::llama::Llama;
 use meshwright::models::mixtral::Mixtral;
+use meshwright::models::{Deepseek, MoeDecoder};
 use meshwright::sim::{Context, EventKind, StepLog};
 use meshwright::train::{Config, LanguageModel, Trainer};
 use meshwright_tests::step_logs::{Compared, assert_same_steps, events};
@@ -68,6 +69,15 @@ fn mixtral() {
     for mesh in ["1", "fsdp=2"] {
         check::<Mixtral>(&format!("--mesh {mesh} --micro-batches 2"));
     }
+}
+
+/// Biases of the choice of experts change after a step of a dry run, too.
+#[test]
+fn other_families_with_experts() {
+    for mesh in ["1", "fsdp=2"] {
+        check::<Deepseek>(&format!("--mesh {mesh} --micro-batches 2 --dtype bf16"));
+    }
+    check::<MoeDecoder>("--mesh fsdp=2");
 }
 
 /// Experts that are split over ranks have other numbers of rows than the dry run assumes, in the same operations.

@@ -3,7 +3,9 @@
 use serde_json::Value;
 
 use super::keys::{HeadFields, published_keys};
-use crate::decoder_keys::{default_ffn, is_tensor_name, no_biases, tensor_role};
+use crate::decoder_keys::{
+    default_ffn, is_tensor_name, no_biases, no_partial_rotation, tensor_role,
+};
 use crate::expert_keys::{ExpertFields, RouterTraining, expert_role};
 use meshwright_core::nn::layers::ExpertGroups;
 use meshwright_core::rotary::{RopeParameters, RopeScaling};
@@ -216,6 +218,7 @@ impl HfConfig for DeepseekConfig {
         keys.tied(&mut self.tied, false)?;
         keys.max_positions(&mut self.max_positions, 4096)?;
         keys.rope(&mut self.rope, 10_000.0, self.rotated_dim, self.max_positions)?;
+        no_partial_rotation(keys, &self.rope)?;
         keys.switch("rope_interleave", &mut self.interleaved, true)?;
         keys.padding(&mut self.padding, self.vocab, None)?;
         keys.token("bos_token_id", &mut self.bos)?;

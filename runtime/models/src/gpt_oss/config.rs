@@ -4,7 +4,8 @@ use serde_json::Value;
 
 use super::mixture::{ALPHA, LIMIT};
 use crate::decoder_keys::{
-    AttentionDefaults, AttentionFields, is_tensor_name, layer_types, tensor_role,
+    AttentionDefaults, AttentionFields, is_tensor_name, layer_types, no_partial_rotation,
+    tensor_role,
 };
 use crate::expert_keys::{ExpertFields, RouterTraining};
 use meshwright_core::rotary::{RopeParameters, RopeScaling, YarnScaling};
@@ -104,6 +105,7 @@ impl GptOssConfig {
         keys.max_positions(&mut self.max_positions, 131_072)?;
         let (theta, head_dim) = (GptOssConfig::ROPE_THETA, self.head_dim);
         keys.rope(&mut self.rope, theta, head_dim, self.max_positions)?;
+        no_partial_rotation(keys, &self.rope)?;
         let is_absent = keys.settings().is_some_and(|settings| {
             ["rope_parameters", "rope_scaling"].iter().all(|key| settings.get(key).is_none())
         });

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::decoder_keys::{
     AttentionDefaults, AttentionFields, default_ffn, is_tensor_name, no_biases, no_layer_types,
-    no_window, tensor_role,
+    no_partial_rotation, no_window, tensor_role,
 };
 use crate::expert_keys::{ExpertFields, RouterTraining, expert_role};
 use meshwright_core::rotary::RopeParameters;
@@ -127,6 +127,7 @@ impl HfConfig for MoeDecoderConfig {
         keys.tied(&mut self.tied, false)?;
         keys.max_positions(&mut self.max_positions, 32_768)?;
         keys.rope(&mut self.rope, 10_000.0, self.head_dim, self.max_positions)?;
+        no_partial_rotation(keys, &self.rope)?;
         let of_new = RouterTraining { loss: BALANCE, ..RouterTraining::default() };
         self.router.keys(keys, BALANCE, of_new)?;
         keys.padding(&mut self.padding, self.vocab, None)?;

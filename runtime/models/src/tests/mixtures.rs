@@ -19,7 +19,7 @@ fn refusal<C: HfConfig>(published: &Value, changes: Value) -> String {
 
 /// The published DeepSeek-V3, without the key of its quantization.
 fn deepseek_v3() -> Value {
-    json!({
+    let text = r#"{
         "architectures": ["DeepseekV3ForCausalLM"], "attention_bias": false, "attention_dropout": 0.0,
         "auto_map": { "AutoConfig": "configuration_deepseek.DeepseekV3Config" }, "aux_loss_alpha": 0.001,
         "bos_token_id": 0, "eos_token_id": 1, "ep_size": 1, "first_k_dense_replace": 3, "hidden_act": "silu",
@@ -34,7 +34,8 @@ fn deepseek_v3() -> Value {
         "seq_aux": true, "tie_word_embeddings": false, "topk_group": 4, "topk_method": "noaux_tc",
         "torch_dtype": "bfloat16", "transformers_version": "4.33.1", "use_cache": true, "v_head_dim": 128,
         "vocab_size": 129280
-    })
+    }"#;
+    serde_json::from_str(text).unwrap()
 }
 
 #[test]
@@ -58,7 +59,10 @@ fn deepseeks_that_are_not_supported_are_refused_by_key() {
     for (changes, reason) in [
         (json!({ "n_group": 7 }), "n_group 7 and topk_group 4 do not fit n_routed_experts 256"),
         (json!({ "topk_group": 9 }), "tokens choose from 9 of 8 groups"),
-        (json!({ "n_group": 256, "topk_group": 8 }), "groups of 1 experts are scored by their 2"),
+        (
+            json!({ "n_routed_experts": 32, "n_group": 32, "topk_group": 8 }),
+            "groups of 1 experts are scored by their 2 best ones",
+        ),
         (json!({ "n_group": 64 }), "there are 64 groups, and can be 1 to 32"),
         (
             json!({ "n_routed_experts": 4, "n_group": 1, "topk_group": 1 }),
