@@ -198,7 +198,7 @@ fn weights() {
             (&from("layers"), &["\n  - missing: model.layers.2.mlp.up_proj.weight"]),
             (
                 &from("endless"),
-                &["num_hidden_layers is 4000000000, but the weights hold 20 tensors in all"],
+                &["num_hidden_layers is 4000000000; at most 10000 layers are supported"],
             ),
             (
                 &from("shards"),

@@ -125,6 +125,11 @@ fn published_gemmas_are_understood() {
     assert_eq!((whole.kind, whole.heads, whole.eos), (GemmaKind::Gemma3, 8, json!([1, 106])));
     assert_eq!(whole.rope.scaling, RopeScaling::Linear { factor: 8.0 });
     assert_eq!(whole.local_rope, RopeParameters::with_theta(1e4));
+    let classes = [("Gemma2ForCausalLM", "gemma2"), ("Gemma3ForCausalLM", "gemma3_text")];
+    for (class, model_type) in classes.into_iter().chain([("Gemma3TextModel", "gemma3_text")]) {
+        let unnamed = read(&json!({ "architectures": [class] })).unwrap();
+        assert_eq!(unnamed.model_type(), model_type);
+    }
     let full = whole.slides.iter().enumerate().filter(|(_, slides)| !**slides);
     assert_eq!(full.map(|(layer, _)| layer).collect::<Vec<_>>(), [5, 11, 17, 23, 29]);
 }

@@ -11,6 +11,9 @@ use crate::family::SizeFlag;
 /// The longest sequence that a model was made for, which runs may exceed.
 const MAX_POSITIONS: &str = "max_position_embeddings";
 
+/// Most layers of a model.
+const MAX_LAYERS: usize = 10_000;
+
 impl HfKeys<'_> {
     /// Names a field of any kind. `read` returns its value in a `config.json`, or that of an absent key; a new model
     /// has `of_new`.
@@ -54,8 +57,7 @@ impl HfKeys<'_> {
     ) -> KeyResult {
         let of_new = self.given(flag).unwrap_or(of_new);
         self.field(key, field, of_new, |settings| settings.required(key))?;
-        self.sizes.push(KnownSize { flag, key, value: *field });
-        Ok(())
+        self.add_size(KnownSize { flag, key, value: *field })
     }
 
     /// Names a size that is `default` in a file without the key and in a new model without the flag.
@@ -72,7 +74,21 @@ impl HfKeys<'_> {
         let of_new = self.given(flag).unwrap_or(default);
         let read = |settings: &HfSettings<'_>| Ok(settings.count(key)?.unwrap_or(default));
         self.field(key, field, of_new, read)?;
-        self.sizes.push(KnownSize { flag, key, value: *field });
+        self.add_size(KnownSize { flag, key, value: *field })
+    }
+
+    /// Adds a size of the model.
+    ///
+    /// # Errors
+    /// Too many layers.
+    fn add_size(&mut self, size: KnownSize) -> KeyResult {
+        let KnownSize { flag, key, value } = size;
+        // Settings by layer are listed before any weight is looked at.
+        self.require(flag != SizeFlag::Layers || value <= MAX_LAYERS, || {
+            let given = if self.is_new() { flag.name() } else { key };
+            format!("{given} is {value}; at most {MAX_LAYERS} layers are supported")
+        })?;
+        self.sizes.push(size);
         Ok(())
     }
 
