@@ -1,5 +1,6 @@
 //! Checks of the book beyond its code blocks: the README's error, links, drawings, and the map of the code.
 
+mod families;
 mod imports;
 mod layers_table;
 mod library_source;
@@ -76,7 +77,13 @@ fn every_page_is_in_the_table_of_contents() {
     for page in pages() {
         let name = page.strip_prefix(root().join("src")).unwrap().display().to_string();
         // The tables are parts of other pages.
-        let parts = ["SUMMARY.md", "attributes_table.md", "layers_table.md", "settings_table.md"];
+        let parts = [
+            "SUMMARY.md",
+            "attributes_table.md",
+            "families_table.md",
+            "layers_table.md",
+            "settings_table.md",
+        ];
         if !parts.contains(&name.as_str()) {
             assert!(summary.contains(&format!("({name})")), "{name} is not in SUMMARY.md");
         }

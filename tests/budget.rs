@@ -58,7 +58,7 @@ fn each_limit_fails_by_one() {
     let largest = text.lines().nth(1).unwrap();
     let words: Vec<&str> = largest.split_whitespace().collect();
     assert!(words[0].starts_with("blocks.0-1."), "{text}");
-    assert!(words.last().unwrap().contains("llama/model.rs:"), "{text}");
+    assert!(words.last().unwrap().contains("decoder/model.rs:"), "{text}");
 
     let text = message_of(|| {
         step.collectives_at_most(step.collectives() - 1);

@@ -151,7 +151,7 @@ fn rows_name_layers_passes_and_overlap() {
     let row = explain("--mesh tp=2");
     let gathered = row(["blocks.0-1.mlp.gate.weight", "reduce_scatter", "tp"]);
     assert_eq!(gathered[..5], ["2 x 1", "-", "-", "8.19 kB", "-"]);
-    assert!(gathered[5].ends_with("llama/model.rs:45"), "{gathered:?}");
+    assert!(gathered[5].ends_with("decoder/model.rs:45"), "{gathered:?}");
     // Parameters are gathered for forward and backward, while the layer before is computed; the parameters of the last
     // layer stay.
     let row = explain("--mesh fsdp=2 --zero 3");

@@ -61,6 +61,7 @@ pub fn small_sizes<M: LanguageModel<Config = Gpt2Config>>(
 pub mod plain_llama {
     use meshwright::models::DecoderConfig;
 
+    /// The model, a row of the decoder.
     pub type Llama = Decoder;
 
     include!(concat!(env!("OUT_DIR"), "/plain_llama.rs"));
@@ -102,6 +103,7 @@ pub mod recomputed_convolutional {
 pub mod saving_llama {
     use meshwright::models::DecoderConfig;
 
+    /// The model, a row of the decoder.
     pub type Llama = Decoder;
 
     include!(concat!(env!("OUT_DIR"), "/saving_llama.rs"));
@@ -111,6 +113,7 @@ pub mod saving_llama {
 pub mod nested_llama {
     use meshwright::models::DecoderConfig;
 
+    /// The model, a row of the decoder.
     pub type Llama = Decoder;
 
     include!(concat!(env!("OUT_DIR"), "/nested_llama.rs"));

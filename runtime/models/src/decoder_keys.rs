@@ -115,7 +115,8 @@ fn is_bare_name(stored: &str) -> bool {
 ///
 /// # Errors
 /// A key that is true.
-pub fn no_biases(keys: &HfKeys<'_>, biases: &[&str]) -> KeyResult {
+pub fn no_biases(keys: &mut HfKeys<'_>, biases: &[&str]) -> KeyResult {
+    keys.list(biases);
     for key in biases {
         let value = keys.settings().map(|settings| settings.switch(key)).transpose()?;
         keys.require(value.flatten() != Some(true), || {
@@ -144,7 +145,8 @@ pub fn no_partial_rotation(keys: &HfKeys<'_>, rope: &RopeParameters) -> KeyResul
 ///
 /// # Errors
 /// A `sliding_window`.
-pub fn no_window(keys: &HfKeys<'_>) -> KeyResult {
+pub fn no_window(keys: &mut HfKeys<'_>) -> KeyResult {
+    keys.list(&["sliding_window"]);
     match keys.settings().and_then(|settings| settings.get("sliding_window")) {
         Some(window) => Err(format!(
             "sliding_window is {window}; only models whose attention has no window are supported"
@@ -157,7 +159,8 @@ pub fn no_window(keys: &HfKeys<'_>) -> KeyResult {
 ///
 /// # Errors
 /// Other `layer_types`.
-pub fn no_layer_types(keys: &HfKeys<'_>) -> KeyResult {
+pub fn no_layer_types(keys: &mut HfKeys<'_>) -> KeyResult {
+    keys.list(&["layer_types"]);
     match keys.settings().and_then(|settings| settings.get("layer_types")) {
         Some(Value::Array(types)) if types.iter().all(|kind| *kind == "full_attention") => Ok(()),
         Some(types) => {
@@ -183,6 +186,7 @@ pub fn layer_types(
         let kind = |slides: &bool| if *slides { "sliding_attention" } else { "full_attention" };
         slides.iter().map(kind).collect()
     };
+    keys.list(&[KEY]);
     if !slides.is_empty() {
         keys.write(KEY, kinds(slides));
     }

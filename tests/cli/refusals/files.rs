@@ -190,7 +190,7 @@ fn weights() {
                 &from("rope"),
                 &["rope/config.json: rope_parameters.rope_type is \"xpos\"; only \"default\", "],
             ),
-            (&from("bias"), &["bias/config.json: attention_bias is true; only"]),
+            (&from("bias"), &["\n  - missing: model.layers.0.self_attn.q_proj.bias"]),
             (
                 &from("shape"),
                 &["\n  - model.layers.0.mlp.up_proj.weight has shape [96, 64], expected [128, 64]"],

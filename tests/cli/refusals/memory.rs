@@ -6,11 +6,13 @@ use crate::{SMALL, Workspace, assert_contains};
 #[test]
 fn sizes_beyond_memory() {
     let workspace = Workspace::new();
-    for flag in ["hidden", "layers", "ffn", "vocab", "batch", "seq"] {
+    for flag in ["hidden", "ffn", "vocab", "batch", "seq"] {
         let line = format!("--{flag} 4000000000");
         let parts = ["not enough memory: the run needs at least ", " are available. Each of "];
         assert_refused(&workspace, &[(&line, &parts)]);
     }
+    let parts = ["error: --layers is 4000000000; at most 10000 layers are supported"];
+    assert_refused(&workspace, &[("--layers 4000000000", &parts)]);
     // Small micro-batches of a batch that is read as a whole.
     let line = "--batch 4000000000 --micro-batches 4000000000 --mesh 1";
     let parts = ["not enough memory: the tokens of a step take 4.10 TB, and ", "a smaller --batch"];

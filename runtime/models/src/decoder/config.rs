@@ -37,7 +37,7 @@ pub struct DecoderConfig {
     pub rotates: Vec<bool>,
     /// `sliding_window`: positions that a layer which slides attends to, its own included.
     pub window: Option<usize>,
-    /// `layer_types`: which layers slide, if there is a window.
+    /// `layer_types`: which layers slide, if there is a window. Repeated over the layers.
     pub slides: Vec<bool>,
     /// Biases of queries, keys and values.
     pub qkv_bias: bool,
@@ -92,7 +92,7 @@ impl DecoderConfig {
         self.row.names.concat()
     }
 
-    /// Returns the window of each layer; none if no layer has one.
+    /// Returns the windows of layers, which repeat; none if no layer has one.
     pub fn windows(&self) -> Vec<Option<usize>> {
         match self.window {
             Some(_) => self.slides.iter().map(|slides| self.window.filter(|_| *slides)).collect(),

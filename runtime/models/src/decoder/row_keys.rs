@@ -52,6 +52,7 @@ impl DecoderConfig {
         let layers = self.layers;
         match self.row.windows {
             Windows::None => {
+                keys.list(&["use_sliding_window", "sliding_window"]);
                 let settings = keys.settings();
                 let is_used = settings.map(|keys| keys.switch("use_sliding_window")).transpose()?;
                 keys.ignore(&["sliding_window", "max_window_layers"]);
@@ -69,7 +70,9 @@ impl DecoderConfig {
                 if keys.is_new() {
                     self.window = None;
                 }
-                self.slides = vec![self.window.is_some(); layers];
+                // Of all layers alike.
+                self.slides = vec![self.window.is_some()];
+                keys.list(&["layer_types"]);
                 let found = keys.settings().and_then(|settings| settings.get("layer_types"));
                 let kind =
                     if self.window.is_some() { "sliding_attention" } else { "full_attention" };

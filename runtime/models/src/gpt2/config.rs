@@ -165,6 +165,7 @@ fn name_fixed_keys(keys: &mut HfKeys<'_>) -> KeyResult {
         ("head_dim", "a head is n_embd / n_head wide"),
         ("intermediate_size", "the width of the feed-forward is n_inner"),
     ] {
+        keys.list(&[key]);
         let found = keys.settings().and_then(|settings| settings.get(key));
         keys.require(found.is_none(), || {
             format!("{key} is not a setting of a gpt2, where {reason}; leave it out")

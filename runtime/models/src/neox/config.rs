@@ -89,6 +89,7 @@ impl GptNeoxConfig {
     /// Names the rotary parameters.
     fn rope_keys(&mut self, keys: &mut HfKeys<'_>) -> KeyResult {
         let (head_dim, max_positions) = (self.head_dim(), self.max_positions);
+        keys.list(&["rope_parameters", "rope_scaling", BASE, FRACTION]);
         if let Some(settings) = keys.settings() {
             self.rope = read_rotation(settings, head_dim, max_positions)?;
         } else if keys.is_new() {

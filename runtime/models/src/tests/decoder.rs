@@ -9,7 +9,7 @@ fn small(model_type: &'static str) -> DecoderConfig {
     let of_row = DecoderConfig { row, ..config(false) };
     match model_type {
         "llama" => DecoderConfig { qkv_bias: true, output_bias: true, mlp_bias: true, ..of_row },
-        "mistral" => DecoderConfig { window: Some(5), slides: vec![true; 2], ..of_row },
+        "mistral" => DecoderConfig { window: Some(5), slides: vec![true], ..of_row },
         "qwen2" => DecoderConfig {
             qkv_bias: true,
             window: Some(5),
@@ -18,9 +18,7 @@ fn small(model_type: &'static str) -> DecoderConfig {
             ..of_row
         },
         "qwen3" => DecoderConfig { slides: vec![false; 2], ..of_row },
-        "phi3" => {
-            DecoderConfig { window: Some(6), slides: vec![true; 2], padding: Some(9), ..of_row }
-        }
+        "phi3" => DecoderConfig { window: Some(6), slides: vec![true], padding: Some(9), ..of_row },
         _ => DecoderConfig {
             rotates: vec![true, false],
             slides: vec![false; 2],
@@ -63,7 +61,7 @@ fn absent_keys_have_the_defaults_of_each_family() {
     let even = json!({ "head_dim": 2 });
     let mistral = read("mistral", even.clone());
     assert_eq!((mistral.kv_heads, mistral.window), (8, Some(4096)));
-    assert_eq!(mistral.windows(), [Some(4096); 4]);
+    assert_eq!(mistral.windows(), [Some(4096)]);
     let plain = read("mistral", json!({ "head_dim": 2, "sliding_window": null }));
     assert_eq!((plain.window, plain.windows()), (None, vec![]));
     let qwen3 = read("qwen3", json!({}));

@@ -5,15 +5,14 @@
 
 mod language_model;
 pub(crate) mod list;
-mod size_flag;
-mod sizes;
+mod outline;
 
 use crate::checkpoint::hf::{HfConfig, HfKeys, written};
 
+pub use crate::checkpoint::hf::{ModelSizes, SizeFlag};
 pub use language_model::LanguageModel;
 pub use list::{FamilyList, WithFamily};
-pub use size_flag::SizeFlag;
-pub use sizes::{ModelSizes, Outline};
+pub use outline::Outline;
 
 /// The configuration of a family of language models that the trainer can create new models of, and export.
 ///
@@ -45,6 +44,12 @@ pub trait Family: HfConfig {
             vocab: find(SizeFlag::Vocab).unwrap_or(1),
             longest: table,
         }
+    }
+
+    /// Returns the keys of `config.json` that the family `model_type` knows, in the order of [`keys`](HfConfig::keys),
+    /// with the flags that set them for a new model.
+    fn known_keys(model_type: &'static str) -> Vec<(String, Option<&'static str>)> {
+        written(&Self::of_type(model_type)).into_named()
     }
 
     /// Raises the longest sequence of the configuration to the `seq` tokens of a run, and returns a warning if the

@@ -10,11 +10,10 @@ use super::file_names::CONFIG;
 use super::stacked::{StackedPart, StackedWeights};
 use super::stored_names::{common_prefix, names_in_model};
 use super::weight_files::open_weights;
-use super::{ConfigFile, HfConfig, TensorRole, other_content, written};
+use super::{ConfigFile, HfConfig, SizeFlag, TensorRole, other_content, written};
 use crate::checkpoint::load::compare_tensors;
 use crate::checkpoint::tensors::TensorFile;
 use crate::checkpoint::{CheckpointError, StoredDtype, TensorBox, TensorSource};
-use crate::family::SizeFlag;
 
 /// An open folder. Its files are memory-mapped, so only tensors that are read take memory.
 #[derive(Debug)]

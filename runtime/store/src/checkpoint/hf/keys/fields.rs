@@ -5,8 +5,7 @@ use serde_json::Value;
 use meshwright_core::rotary::{RopeParameters, RopeScaling};
 
 use super::{HfKeys, KeyResult, KnownSize, Pass};
-use crate::checkpoint::hf::{HfSettings, read_rope, write_rope};
-use crate::family::SizeFlag;
+use crate::checkpoint::hf::{HfSettings, SizeFlag, read_rope, write_rope};
 
 /// The longest sequence that a model was made for, which runs may exceed.
 const MAX_POSITIONS: &str = "max_position_embeddings";
@@ -27,6 +26,7 @@ impl HfKeys<'_> {
         of_new: T,
         read: impl FnOnce(&HfSettings<'_>) -> Result<T, String>,
     ) -> KeyResult {
+        self.name(key, None);
         match &mut self.pass {
             Pass::Read(settings) => *field = read(settings)?,
             Pass::New { .. } => *field = of_new,
@@ -88,6 +88,7 @@ impl HfKeys<'_> {
             let given = if self.is_new() { flag.name() } else { key };
             format!("{given} is {value}; at most {MAX_LAYERS} layers are supported")
         })?;
+        self.name(key, Some(flag.name()));
         self.sizes.push(size);
         Ok(())
     }
@@ -159,6 +160,7 @@ impl HfKeys<'_> {
             _ => default,
         };
         self.takes_tied = true;
+        self.name(key, Some("--tied"));
         self.field(key, field, of_new, |settings| Ok(settings.switch(key)?.unwrap_or(default)))
     }
 
@@ -233,6 +235,7 @@ impl HfKeys<'_> {
             Pass::New { seq, .. } => seq,
             _ => default,
         };
+        self.name(key, Some("--seq"));
         self.field(key, field, of_new, |settings| Ok(settings.count(key)?.unwrap_or(default)))
     }
 
@@ -248,6 +251,9 @@ impl HfKeys<'_> {
         head_dim: usize,
         max_positions: usize,
     ) -> KeyResult {
+        for key in ["rope_parameters", "rope_scaling", "rope_theta"] {
+            self.name(key, None);
+        }
         match &mut self.pass {
             Pass::Read(settings) => *field = read_rope(settings, theta, head_dim, max_positions)?,
             Pass::New { .. } => *field = RopeParameters::with_theta(theta),
@@ -281,6 +287,7 @@ impl HfKeys<'_> {
     /// # Errors
     /// The other value. The key may be absent.
     pub fn only_switch(&mut self, key: &str, wanted: bool) -> KeyResult {
+        self.name(key, None);
         match self.settings().map(|settings| settings.switch(key)).transpose()?.flatten() {
             Some(found) if found != wanted => {
                 Err(format!("{key} is {found}; only {wanted} is supported"))
@@ -294,6 +301,7 @@ impl HfKeys<'_> {
     /// # Errors
     /// A rate above 0.
     pub fn no_rate(&mut self, key: &str) -> KeyResult {
+        self.name(key, None);
         match self.settings().map(|settings| settings.number(key)).transpose()?.flatten() {
             Some(rate) if rate > 0.0 => Err(format!("{key} is {rate}; only 0 is supported")),
             _ => Ok(()),

@@ -4,8 +4,7 @@ mod fields;
 
 use serde_json::{Map, Value};
 
-use super::HfSettings;
-use crate::family::{ModelSizes, SizeFlag};
+use super::{HfSettings, ModelSizes, SizeFlag};
 
 /// Success, or the problem as a sentence that begins with the key or the flag.
 pub type KeyResult = Result<(), String>;
@@ -23,6 +22,8 @@ pub struct HfKeys<'a> {
     /// Rows of a table of positions, which no sequence exceeds.
     pub(crate) table: Option<usize>,
     takes_tied: bool,
+    /// The keys that were named, with the flags that set them for a new model.
+    named: Vec<(String, Option<&'static str>)>,
     warnings: Vec<String>,
 }
 
@@ -59,8 +60,8 @@ impl<'a> HfKeys<'a> {
     }
 
     fn of_pass(pass: Pass<'a>) -> HfKeys<'a> {
-        let (sizes, warnings) = (Vec::new(), Vec::new());
-        HfKeys { pass, sizes, table: None, takes_tied: false, warnings }
+        let (sizes, named, warnings) = (Vec::new(), Vec::new(), Vec::new());
+        HfKeys { pass, sizes, table: None, takes_tied: false, named, warnings }
     }
 
     /// Returns the keys of a `config.json` that is read, for what the methods do not cover.
@@ -71,6 +72,11 @@ impl<'a> HfKeys<'a> {
         }
     }
 
+    /// Lists keys that [`settings`](Self::settings) reads, for the table of keys in the book.
+    pub fn list(&mut self, keys: &[&str]) {
+        keys.iter().for_each(|key| self.name(key, None));
+    }
+
     /// Returns true if the fields are set from flags.
     pub fn is_new(&self) -> bool {
         matches!(self.pass, Pass::New { .. })
@@ -78,6 +84,7 @@ impl<'a> HfKeys<'a> {
 
     /// Writes a key, if a `config.json` is written.
     pub fn write(&mut self, key: &str, value: impl Into<Value>) {
+        self.name(key, None);
         if let Pass::Write(keys) = &mut self.pass {
             keys.insert(key.to_owned(), value.into());
         }
@@ -109,6 +116,7 @@ impl<'a> HfKeys<'a> {
         name_keys: impl FnOnce(&mut HfKeys<'_>) -> KeyResult,
     ) -> KeyResult {
         let in_object = |problem: String| format!("{key}.{problem}");
+        self.name(key, None);
         match &mut self.pass {
             Pass::Read(settings) => {
                 let object = settings.object(key)?.ok_or_else(|| format!("{key} is missing"))?;
@@ -121,12 +129,24 @@ impl<'a> HfKeys<'a> {
                 name_keys(&mut inner)?;
                 self.sizes.append(&mut inner.sizes);
                 self.table = self.table.or(inner.table);
+                let named = std::mem::take(&mut inner.named);
                 keys.insert(key.to_owned(), Value::Object(inner.written()));
+                for (inner_key, flag) in named {
+                    self.name(&inner_key, flag);
+                }
             }
             // Flags have no objects.
             Pass::New { .. } | Pass::Extend { .. } => name_keys(self)?,
         }
         Ok(())
+    }
+
+    /// Adds a key to those that were named.
+    fn name(&mut self, key: &str, flag: Option<&'static str>) {
+        match self.named.iter_mut().find(|(named, _)| named == key) {
+            Some((_, known)) => *known = known.or(flag),
+            None => self.named.push((key.to_owned(), flag)),
+        }
     }
 
     fn given(&self, flag: SizeFlag) -> Option<usize> {
@@ -142,6 +162,10 @@ impl<'a> HfKeys<'a> {
             Pass::Write(keys) => keys,
             _ => Map::new(),
         }
+    }
+
+    pub(crate) fn into_named(self) -> Vec<(String, Option<&'static str>)> {
+        self.named
     }
 
     pub(crate) fn into_warnings(self) -> Vec<String> {

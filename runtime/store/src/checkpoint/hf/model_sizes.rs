@@ -1,4 +1,4 @@
-//! Sizes of a transformer.
+//! Sizes of a new model.
 
 use serde::Serialize;
 
@@ -24,21 +24,4 @@ pub struct ModelSizes {
     pub experts: Option<usize>,
     /// `--top-k`: experts that each token chooses.
     pub top_k: Option<usize>,
-}
-
-/// Sizes of a transformer, to describe it and to check data and sequence lengths.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Outline {
-    /// Transformer blocks.
-    pub layers: usize,
-    /// Width of the residual stream.
-    pub hidden: usize,
-    /// Query heads.
-    pub heads: usize,
-    /// Key and value heads.
-    pub kv_heads: usize,
-    /// Number of token ids.
-    pub vocab: usize,
-    /// Longest sequence that has positions; `None` if unlimited.
-    pub longest: Option<usize>,
 }
