@@ -89,6 +89,9 @@ impl GemmaConfig {
     fn layer_keys(&mut self, keys: &mut HfKeys<'_>) -> KeyResult {
         keys.optional_count("sliding_window", &mut self.window, Some(4096))?;
         let mut pattern = if self.is_third() { 6 } else { 2 };
+        if self.is_third() {
+            keys.list(&["sliding_window_pattern"]);
+        }
         if let Some(settings) = keys.settings().filter(|_| self.is_third()) {
             pattern = settings.count("sliding_window_pattern")?.unwrap_or(pattern);
             // `transformers` writes it, and does not read it.
@@ -111,6 +114,7 @@ impl GemmaConfig {
             keys.rope(&mut self.rope, 10_000.0, head_dim, max_positions)?;
             return no_partial_rotation(keys, &self.rope);
         }
+        keys.list(&["rope_parameters", "rope_scaling", "rope_theta", "rope_local_base_freq"]);
         if let Some(settings) = keys.settings() {
             [self.rope, self.local_rope] = read_ropes(settings, head_dim, max_positions)?;
         } else if keys.is_new() {

@@ -61,6 +61,8 @@ pub fn write_ropes([global, local]: [&RopeParameters; 2], config: &mut Map<Strin
     let mut of_local = Map::new();
     write_rope(local, &mut of_local);
     write_rope(global, config);
+    // The objects have it, too.
+    config.remove("original_max_position_embeddings");
     let of_kinds = json!({ FULL: config[OBJECT], SLIDING: of_local[OBJECT] });
     config.insert(OBJECT.to_owned(), of_kinds);
     config.insert(OLDER_LOCAL_THETA.to_owned(), json!(local.theta));

@@ -89,6 +89,7 @@ impl GptNeoxConfig {
     /// Names the rotary parameters.
     fn rope_keys(&mut self, keys: &mut HfKeys<'_>) -> KeyResult {
         let (head_dim, max_positions) = (self.head_dim(), self.max_positions);
+        keys.list(&["rope_parameters", "rope_scaling", BASE, FRACTION]);
         if let Some(settings) = keys.settings() {
             self.rope = read_rotation(settings, head_dim, max_positions)?;
         } else if keys.is_new() {
@@ -123,10 +124,13 @@ fn read_rotation(
         settings.number(FRACTION)?.unwrap_or(ROTATED),
     );
     let rope = read_rope_objects(settings, plain, head_dim, max_positions);
-    rope.map_err(|problem| match problem.starts_with("rope_") {
-        true if problem.starts_with("rope_theta") => problem.replacen("rope_theta", BASE, 1),
-        true => problem,
-        false => problem.replacen("partial_rotary_factor", FRACTION, 1),
+    // Of values without an object.
+    rope.map_err(|problem| {
+        let names = [("rope_theta ", BASE), ("partial_rotary_factor ", FRACTION)];
+        match names.into_iter().find(|(name, _)| problem.starts_with(name)) {
+            Some((name, key)) => problem.replacen(name.trim_end(), key, 1),
+            None => problem,
+        }
     })
 }
 

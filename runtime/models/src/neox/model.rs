@@ -84,9 +84,10 @@ enum MlpReads {
 
 impl Build for MlpReads {
     fn build(builder: &mut Builder<'_>) -> MlpReads {
-        match builder.sizes().flag("use_parallel_residual") {
-            true => MlpReads::BlockInput,
-            false => MlpReads::AttentionOutput,
+        if builder.sizes().flag("use_parallel_residual") {
+            MlpReads::BlockInput
+        } else {
+            MlpReads::AttentionOutput
         }
     }
 }

@@ -1,6 +1,8 @@
 //! Gemma folders.
 
-use meshwright_core::rotary::RopeScaling;
+use std::sync::Arc;
+
+use meshwright_core::rotary::{LongRopeScaling, RopeScaling};
 use meshwright_store::family::Family;
 
 use super::*;
@@ -46,6 +48,38 @@ fn gemmas_are_imported_as_they_are_exported() {
     assert_imports(&third("gemma3_text"));
     assert_imports(&GemmaConfig { logit_cap: Some(7.0), ..third("gemma3_text") });
     assert_imports(&third("gemma3"));
+    let long = LongRopeScaling {
+        short: vec![1.0, 2.0],
+        long: vec![3.0, 4.0],
+        original_positions: 16,
+        factor: 4.0,
+        attention_factor: None,
+    };
+    let scaling = RopeScaling::LongRope(Arc::new(long));
+    for scaling in [scaling, RopeScaling::Dynamic { factor: 2.0, trained_positions: 64 }] {
+        let rope = RopeParameters { scaling, ..RopeParameters::with_theta(1e6) };
+        assert_imports(&GemmaConfig { rope, ..third("gemma3_text") });
+    }
+}
+
+/// Keys of the source are kept, also inside of its objects.
+#[test]
+fn exports_keep_the_keys_of_a_multimodal_gemma() {
+    let dir = export(&third("gemma3"));
+    let path = dir.path().join("config.json");
+    let mut keys: Value = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
+    keys["text_config"]["initializer_range"] = json!(0.5);
+    keys["mm_tokens_per_image"] = json!(4);
+    fs::write(&path, keys.to_string()).unwrap();
+    let (mut config, folder) = open::<GemmaConfig>(dir.path()).unwrap();
+    let warning = config.extend_positions(128).unwrap();
+    assert!(warning.starts_with("128 tokens are more than the 64 positions"), "{warning}");
+    let exported = tempfile::tempdir().unwrap();
+    let format = HfFormat::new(&config, config.tensors()).with_keys_of(&folder);
+    write(exported.path(), &config, &format);
+    keys["text_config"]["max_position_embeddings"] = json!(128);
+    let text = fs::read_to_string(exported.path().join("config.json")).unwrap();
+    assert_eq!(serde_json::from_str::<Value>(&text).unwrap(), keys);
 }
 
 /// Writes a `config.json`, and reads it.
@@ -91,6 +125,11 @@ fn published_gemmas_are_understood() {
     assert_eq!((whole.kind, whole.heads, whole.eos), (GemmaKind::Gemma3, 8, json!([1, 106])));
     assert_eq!(whole.rope.scaling, RopeScaling::Linear { factor: 8.0 });
     assert_eq!(whole.local_rope, RopeParameters::with_theta(1e4));
+    let classes = [("Gemma2ForCausalLM", "gemma2"), ("Gemma3ForCausalLM", "gemma3_text")];
+    for (class, model_type) in classes.into_iter().chain([("Gemma3TextModel", "gemma3_text")]) {
+        let unnamed = read(&json!({ "architectures": [class] })).unwrap();
+        assert_eq!(unnamed.model_type(), model_type);
+    }
     let full = whole.slides.iter().enumerate().filter(|(_, slides)| !**slides);
     assert_eq!(full.map(|(layer, _)| layer).collect::<Vec<_>>(), [5, 11, 17, 23, 29]);
 }

@@ -172,6 +172,11 @@ fn refuse_quantized(settings: &HfSettings<'_>) -> Result<(), String> {
 fn check_architecture<C: HfConfig>(settings: &HfSettings<'_>, config: &C) -> Result<(), String> {
     let is_key = |(key, _): &(&str, &Value)| *key == "architectures";
     let Some((_, found)) = settings.entries().find(is_key) else { return Ok(()) };
+    let own = config.architecture().map(|class| Value::from(vec![class]));
+    if Some(found) == own.as_ref() {
+        settings.ignore(&["architectures"]);
+        return Ok(());
+    }
     let family = class_of(config.model_type());
     let names = architectures(settings);
     let other = names.iter().position(|name| !name.starts_with(&family));
@@ -186,8 +191,7 @@ fn check_architecture<C: HfConfig>(settings: &HfSettings<'_>, config: &C) -> Res
         let class = name.strip_prefix(&family);
         class.is_some_and(|class| ["forcausallm", "lmheadmodel", "model"].contains(&class))
     };
-    let own = config.architecture().map(|class| Value::from(vec![class]));
-    if names.iter().all(is_known) || Some(found) == own.as_ref() {
+    if names.iter().all(is_known) {
         settings.ignore(&["architectures"]);
     }
     Ok(())

@@ -56,7 +56,12 @@ pub fn model_type_of(
 /// Returns the family whose name is the longest beginning of the names of a folder's classes.
 fn family_of_classes(settings: &HfSettings<'_>, known: &[&'static str]) -> Option<&'static str> {
     let names = architectures(settings);
-    let is_of = |family: &&&str| names.iter().any(|name| name.starts_with(&class_of(family)));
+    let is_of = |family: &&&str| {
+        // The class of the text model alone, such as `Gemma3ForCausalLM` of `gemma3_text`, leaves out the word.
+        let of_text = family.strip_suffix("_text").map(|whole| class_of(whole) + "forcausallm");
+        let of_family = class_of(family);
+        names.iter().any(|name| name.starts_with(&of_family) || Some(name) == of_text.as_ref())
+    };
     known.iter().filter(is_of).max_by_key(|family| family.len()).copied()
 }
 

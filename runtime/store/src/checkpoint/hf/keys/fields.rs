@@ -57,14 +57,7 @@ impl HfKeys<'_> {
     ) -> KeyResult {
         let of_new = self.given(flag).unwrap_or(of_new);
         self.field(key, field, of_new, |settings| settings.required(key))?;
-        // Settings by layer are listed before any weight is looked at.
-        self.require(flag != SizeFlag::Layers || *field <= MAX_LAYERS, || {
-            let given = if self.is_new() { flag.name() } else { key };
-            format!("{given} is {field}; at most {MAX_LAYERS} layers are supported")
-        })?;
-        self.name(key, Some(flag.name()));
-        self.sizes.push(KnownSize { flag, key, value: *field });
-        Ok(())
+        self.add_size(KnownSize { flag, key, value: *field })
     }
 
     /// Names a size that is `default` in a file without the key and in a new model without the flag.
@@ -81,8 +74,22 @@ impl HfKeys<'_> {
         let of_new = self.given(flag).unwrap_or(default);
         let read = |settings: &HfSettings<'_>| Ok(settings.count(key)?.unwrap_or(default));
         self.field(key, field, of_new, read)?;
+        self.add_size(KnownSize { flag, key, value: *field })
+    }
+
+    /// Adds a size of the model.
+    ///
+    /// # Errors
+    /// Too many layers.
+    fn add_size(&mut self, size: KnownSize) -> KeyResult {
+        let KnownSize { flag, key, value } = size;
+        // Settings by layer are listed before any weight is looked at.
+        self.require(flag != SizeFlag::Layers || value <= MAX_LAYERS, || {
+            let given = if self.is_new() { flag.name() } else { key };
+            format!("{given} is {value}; at most {MAX_LAYERS} layers are supported")
+        })?;
         self.name(key, Some(flag.name()));
-        self.sizes.push(KnownSize { flag, key, value: *field });
+        self.sizes.push(size);
         Ok(())
     }
 
