@@ -39,8 +39,8 @@ pub fn read_rope(
     read_rope_objects(keys, plain, head_dim, max_positions)
 }
 
-/// Reads the rotary parameters of a model as [`read_rope`], but for the base and the rotated fraction of a file whose
-/// objects do not have them, which are those of `plain`: some families have other keys for them.
+/// Reads the rotary parameters of a model as [`read_rope`], with the base and the rotated fraction of `plain` in a file
+/// whose objects do not have them: some families have other keys for them.
 ///
 /// # Errors
 /// As [`read_rope`].
@@ -69,8 +69,8 @@ pub fn read_rope_objects(
     }
 }
 
-/// Reads the rotary parameters of the object at `path`, such as `rope_parameters` and the kind of some layers; `None` if
-/// the file does not have it. Absent keys have the values of `plain`.
+/// Reads the rotary parameters of the object at `path`, such as `rope_parameters` and the kind of some layers; `None`
+/// if the file does not have it. Absent keys have the values of `plain`.
 ///
 /// # Errors
 /// As [`read_rope`].
