@@ -2,6 +2,7 @@
 
 mod attention;
 mod bf16;
+mod chosen;
 mod context;
 mod context_attention;
 mod context_tokens;
@@ -33,3 +34,4 @@ mod shapes;
 mod sharding;
 mod table;
 mod tailored;
+mod variety;
