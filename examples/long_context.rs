@@ -3,9 +3,7 @@
 //! Backward recomputes each layer from its input. The output of attention is saved, so that the keys and values of a
 //! context-parallel attention do not travel again.
 
-use meshwright::models::llama::{
-    Batch, Block, HF_NAMES, Hidden, Llama, LlamaConfig, Seq, Stream, Vocab,
-};
+use meshwright::models::llama::{Batch, Block, Hidden, Llama, LlamaConfig, Seq, Stream, Vocab};
 use meshwright::prelude::*;
 
 /// The model: blocks of a [`Llama`]. Backward keeps their inputs and the results of attention.
@@ -36,7 +34,9 @@ impl LanguageModel for LongLlama {
     type Vocab = Vocab;
     type Config = LlamaConfig;
 
-    const HF_NAMES: &'static [HfName] = HF_NAMES;
+    fn hf_names(config: &LlamaConfig) -> Vec<HfName> {
+        config.hf_names()
+    }
 
     fn sizes(config: &LlamaConfig) -> Sizes {
         Llama::sizes(config)

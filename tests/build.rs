@@ -51,12 +51,12 @@ fn main() {
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it"));
     let (mut all, mut used) = (BTreeSet::new(), BTreeSet::new());
     for (source, target, changes) in [
-        ("../runtime/models/src/llama/model.rs", "plain_llama.rs", &WHOLE_STREAM[..]),
+        ("../runtime/models/src/decoder/model.rs", "plain_llama.rs", &WHOLE_STREAM[..]),
         ("../runtime/models/src/gpt2/model.rs", "plain_gpt2.rs", &WHOLE_STREAM),
         ("models/gpt.rs", "plain_gpt.rs", &WHOLE_STREAM),
         ("models/mixer.rs", "plain_mixer.rs", &WHOLE_STREAM),
-        ("../runtime/models/src/llama/model.rs", "saving_llama.rs", &SAVING),
-        ("../runtime/models/src/llama/model.rs", "nested_llama.rs", &NESTED),
+        ("../runtime/models/src/decoder/model.rs", "saving_llama.rs", &SAVING),
+        ("../runtime/models/src/decoder/model.rs", "nested_llama.rs", &NESTED),
         ("models/mixer.rs", "recomputed_mixer.rs", &RECOMPUTED),
         ("models/convolutional.rs", "plain_convolutional.rs", &WHOLE_STREAM),
         ("models/convolutional.rs", "distributed_convolutional.rs", &DISTRIBUTED),

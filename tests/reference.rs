@@ -11,6 +11,7 @@ use meshwright::checkpoint::hf::HfFolder;
 use meshwright::models::gpt2::Gpt2;
 use meshwright::models::llama::Llama;
 use meshwright::nn::build;
+use meshwright::state_dict::HfName;
 use meshwright::tensor::{Extent, ParamRef, Targets, Tokens};
 use meshwright::train::{LanguageModel, Summary, import_hf};
 use meshwright_tests::compare::{Report, Tensors, assert_same_bits, distance, scalar_distance};
@@ -112,19 +113,19 @@ impl Case {
     /// Compares logits, loss and all gradients of the loaded model.
     fn check_one_step<M: LanguageModel>(&self, report: &mut Report) {
         let (config, folder) = HfFolder::open::<M::Config>(&self.folder, &[]).unwrap();
-        let sizes = M::sizes(&config);
+        let (sizes, names) = (M::sizes(&config), M::hf_names(&config));
         let block = [self.number("batch") as usize, self.number("seq") as usize];
         let (logits, loss, gradients) = on_mesh("1", 1, |rank| {
             let built = build::<M>(rank, &sizes).unwrap();
             let params = built.params();
-            import_hf(&folder, M::HF_NAMES, &params).unwrap();
+            import_hf(&folder, &names, &params).unwrap();
             let tokens = Tokens::from_block(rank, &block, &self.ids["tokens"]);
             let targets = Targets::from_block(rank, &block, &self.ids["targets"]);
             let logits = rank.evaluate(|| built.model.logits(&tokens).to_local_vec());
             let loss = built.model.loss(&tokens, &targets);
             let mean = loss.reduce().value();
             let gradients = loss.backward().reduce();
-            (logits, mean, as_stored::<M>(&params, |param| gradients.gather(param)))
+            (logits, mean, as_stored(&names, &params, |param| gradients.gather(param)))
         })
         .remove(0);
 
@@ -231,15 +232,15 @@ impl Case {
 }
 
 /// Converts `values` of all parameters to the stored tensors, with `grad.` before their names.
-fn as_stored<M: LanguageModel>(
+fn as_stored(
+    entries: &[HfName],
     params: &[ParamRef],
     values: impl Fn(&ParamRef) -> Vec<f32>,
 ) -> Tensors {
     let mut stored = Tensors::new();
     let mut names = Vec::new();
     for param in params {
-        let found =
-            M::HF_NAMES.iter().find_map(|entry| Some((entry, entry.matched(param.path())?)));
+        let found = entries.iter().find_map(|entry| Some((entry, entry.matched(param.path())?)));
         let (entry, name) = found.unwrap_or_else(|| panic!("`{}` has no name", param.path()));
         let name = format!("grad.{name}");
         let reads = param.stacked()..param.stacked() + param.contracted();

@@ -186,6 +186,7 @@ pub use os::{counted, finish_stdout, ignore_file_size_signal, print_text, read_t
 pub use train::{Error, Result, run_on};
 
 pub use meshwright_macros::{dims, forward, mesh_test, model};
+pub use meshwright_store::families;
 
 // Compiler messages print the shortest public path of a type.
 #[doc(no_inline)]

@@ -49,8 +49,8 @@ fn files_that_state_no_sizes_are_refused() {
         ("incomplete.json", "incomplete.json: hidden_size is missing"),
         (
             "gemma.json",
-            "gemma.json: model_type is \"gemma2\", and this program trains a \"llama\"; no program of this library \
-             takes it yet: there are llama (train_llama), gpt2 (train_gpt2), mixtral (train_mixtral)",
+            "gemma.json: model_type is \"gemma2\", and this program trains a \"llama\", \"mistral\", \"qwen2\", \
+             \"qwen3\", \"phi3\" or \"smollm3\"; the program `train` takes each family of this library",
         ),
     ] {
         let finished = workspace.run(&format!("{RUN} --architecture {path} --explain"));

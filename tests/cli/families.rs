@@ -95,13 +95,14 @@ fn folders_of_other_families_are_refused() {
             workspace.run(&from("gpt2")),
             &[
                 "error: --init-from: ",
-                "gpt2/config.json: model_type is \"gpt2\", and this program trains a \"llama\"; train_gpt2 trains it",
+                "gpt2/config.json: model_type is \"gpt2\", and this program trains a \"llama\", \"mistral\",",
             ][..],
         ),
         (
             workspace.run_gpt2(&from("tied_gqa")),
             &[
-                "tied_gqa/config.json: model_type is \"llama\", and this program trains a \"gpt2\"; train_llama",
+                "tied_gqa/config.json: model_type is \"llama\", and this program trains a \"gpt2\"; the program \
+                 `train`",
             ],
         ),
         (

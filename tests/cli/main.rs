@@ -14,6 +14,7 @@ mod forged;
 mod meshes;
 mod outputs;
 mod pages;
+mod picking;
 mod pipelines;
 mod plan;
 mod preflight;
@@ -56,6 +57,11 @@ fn gpt2_program() -> Command {
 /// The training program for Mixtral.
 fn mixtral_program() -> Command {
     command(env!("CARGO_BIN_EXE_train_mixtral"))
+}
+
+/// The training program for all families.
+fn family_program() -> Command {
+    command(env!("CARGO_BIN_EXE_train"))
 }
 
 fn command(program: &str) -> Command {

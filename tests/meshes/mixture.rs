@@ -168,9 +168,7 @@ fn losses_of_sources_are_those_of_their_targets() {
         rope: RopeParameters::default(),
         tied: false,
         max_positions: SEQ,
-        padding: None,
-        bos: Value::Null,
-        eos: Value::Null,
+        ..LlamaConfig::default()
     };
     for (source, key) in ["loss.code", "loss.web"].into_iter().enumerate() {
         let mut targets = batch.targets.clone();

@@ -60,7 +60,9 @@ pub fn small_sizes<M: LanguageModel<Config = Gpt2Config>>(
 
 /// The Llama with a whole residual stream.
 pub mod plain_llama {
-    use meshwright::models::llama::{HF_NAMES, LlamaConfig};
+    use meshwright::models::DecoderConfig;
+
+    pub type Llama = Decoder;
 
     include!(concat!(env!("OUT_DIR"), "/plain_llama.rs"));
 }
@@ -99,14 +101,18 @@ pub mod recomputed_convolutional {
 
 /// The Llama with segments of two layers, and some results saved.
 pub mod saving_llama {
-    use meshwright::models::llama::{HF_NAMES, LlamaConfig};
+    use meshwright::models::DecoderConfig;
+
+    pub type Llama = Decoder;
 
     include!(concat!(env!("OUT_DIR"), "/saving_llama.rs"));
 }
 
 /// The Llama with nested segments, offloaded inputs, and FSDP units within layers.
 pub mod nested_llama {
-    use meshwright::models::llama::{HF_NAMES, LlamaConfig};
+    use meshwright::models::DecoderConfig;
+
+    pub type Llama = Decoder;
 
     include!(concat!(env!("OUT_DIR"), "/nested_llama.rs"));
 }

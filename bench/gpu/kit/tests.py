@@ -11,7 +11,8 @@ PROGRAM = "device"
 SMALL = {
     "cudnn_device": 25, "epilogues": 30, "copy": 3, "map": 15, "norm": 3, "reduce": 3, "loss": 3,
     "optim": 3, "embedding": 3, "rope": 3, "softmax": 3, "combine": 3, "random": 3, "routing": 3,
-    "rows": 3, "collectives": 3, "bits": 6,
+    "rows": 3, "collectives": 3, "bits": 6, "batched_matmul": 3, "convolution": 3, "index": 3, "middle_dim": 3,
+    "strided": 3,
 }
 # The modules of `models`. All modules run separately, so that a hung one does not affect the others.
 MODELS = {

@@ -37,12 +37,12 @@ pub use observed::{Kernel, KernelObserver, KernelOp};
 pub use ops::{
     AdamGroup, AdamStep, AttentionOps, AttentionShape, Backend, Band, BatchLoop, BatchedGemm,
     BlockCopy, BlockIndex, CausalConvShape, ConvolutionOps, CopyDim, CopyOps, CudaKernel,
-    DimFunction, DimPositions, DimReduction, DistanceBias, ElementwiseOps, EmbeddingOps, Gemm,
-    GemmEpilogue, HeadOps, IndexOps, IndexedDim, KernelArg, KeyRanges, LaunchGrid, LeafGrad,
-    LossOps, MAX_TOP_K, MatmulOps, MiddleDim, MiddleDimOps, NormOps, OptimizerOps, PositionRange,
-    RandomOps, ReductionOps, ResidualSum, RopeLayout, RopeOps, RopeShape, RouterOptions,
-    RouterScore, RoutingOps, RoutingShape, SequenceLayout, SgdStep, SoftmaxOps, StridedCopy,
-    UnfoldShape,
+    DimFunction, DimPositions, DimReduction, DistanceBias, ElementwiseOps, EmbeddingOps,
+    ExpertGroups, Gemm, GemmEpilogue, HeadOps, IndexOps, IndexedDim, KernelArg, KeyRanges,
+    LaunchGrid, LeafGrad, LossOps, MAX_EXPERT_GROUPS, MAX_TOP_K, MatmulOps, MiddleDim,
+    MiddleDimOps, NormOps, OptimizerOps, PositionRange, RandomOps, ReductionOps, ResidualSum,
+    RopeLayout, RopeOps, RopeShape, RouterOptions, RouterScore, RoutingOps, RoutingShape,
+    SequenceLayout, SgdStep, SoftmaxOps, StridedCopy, UnfoldShape,
 };
 pub use out_of_memory::OutOfMemory;
 pub use reduce_op::ReduceOp;

@@ -5,6 +5,7 @@
 
 mod attention;
 mod backend;
+mod choice_scores;
 mod convolution;
 mod copy;
 #[cfg(target_arch = "x86_64")]

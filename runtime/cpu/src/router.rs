@@ -59,7 +59,7 @@ fn checked_tokens(
 
 /// Scores of a token's experts up to a factor that all have in common, so that some do not underflow.
 #[derive(Clone, Copy)]
-struct Scores {
+pub(super) struct Scores {
     score: RouterScore,
     /// Logarithm of the divisor of scores.
     base: f32,
@@ -68,7 +68,7 @@ struct Scores {
 impl Scores {
     /// Creates the scores of experts the largest of whose logits is `max`; the largest score is 1/2 to 1.
     #[inline(always)]
-    fn up_to(score: RouterScore, max: f32) -> Scores {
+    pub(super) fn up_to(score: RouterScore, max: f32) -> Scores {
         match score {
             RouterScore::Softmax => Scores { score, base: max },
             // The sigmoid is about e^x for negative x, and about 1 for positive x.
@@ -76,8 +76,14 @@ impl Scores {
         }
     }
 
+    /// Creates the scores themselves of a sigmoid.
     #[inline(always)]
-    fn get<const FMA: bool>(self, logit: f32) -> f32 {
+    pub(super) fn of_sigmoid() -> Scores {
+        Scores { score: RouterScore::Sigmoid, base: 0.0 }
+    }
+
+    #[inline(always)]
+    pub(super) fn get<const FMA: bool>(self, logit: f32) -> f32 {
         match self.score {
             RouterScore::Softmax => exp::<FMA>(logit - self.base),
             RouterScore::Sigmoid => {
@@ -109,14 +115,14 @@ fn unscaled_weights<const FMA: bool>(
     choices: &[u32],
     weights: &mut [f32],
 ) -> (Scores, f32) {
-    let RouterOptions { score, normalize, .. } = options;
+    let RouterOptions { score, normalize, sum_epsilon, .. } = options;
     for (weight, choice) in weights.iter_mut().zip(choices) {
         *weight = logits[*choice as usize];
     }
     let scores = match (score, normalize) {
         (_, true) => Scores::up_to(score, weights.iter().copied().fold(f32::NEG_INFINITY, larger)),
         (RouterScore::Softmax, false) => Scores::up_to(score, lane_max(logits, larger)),
-        (RouterScore::Sigmoid, false) => Scores { score, base: 0.0 },
+        (RouterScore::Sigmoid, false) => Scores::of_sigmoid(),
     };
     for weight in &mut *weights {
         *weight = scores.get::<FMA>(*weight);
@@ -125,6 +131,12 @@ fn unscaled_weights<const FMA: bool>(
         (_, true) => weights.iter().sum(),
         (RouterScore::Softmax, false) => lane_sum([logits], |[logit]| scores.get::<FMA>(logit)),
         (RouterScore::Sigmoid, false) => 1.0,
+    };
+    let sum = match (score, normalize) {
+        (RouterScore::Sigmoid, true) if sum_epsilon > 0.0 => {
+            sum + sum_epsilon * exp::<FMA>(-scores.base)
+        }
+        _ => sum,
     };
     for weight in weights {
         *weight /= sum;

@@ -1,6 +1,7 @@
 //! Routing of tokens to experts (MoE), on the CPU.
 
 use super::CpuBackend;
+use super::choice_scores;
 use super::float::{Float, by_float, store_rounded, workplace, workplace_len};
 use super::math::{fma, lane_sum};
 use super::router;
@@ -8,9 +9,9 @@ use super::scratch::with_scratch;
 use super::simd::dispatch;
 use super::workers::{Rows, Workers};
 use meshwright_backend::ops::routing::{
-    CombineTokensArgs, CombineWeightGradArgs, DispatchTokensArgs, GroupByExpertArgs,
-    RouterAuxiliaryLossArgs, RouterAuxiliaryLossBackwardArgs, RouterOptions, RouterScore,
-    RouterWeightsArgs, RouterWeightsBackwardArgs, TopKArgs,
+    ChoiceScoresArgs, CombineTokensArgs, CombineWeightGradArgs, DispatchTokensArgs,
+    GroupByExpertArgs, RouterAuxiliaryLossArgs, RouterAuxiliaryLossBackwardArgs, RouterOptions,
+    RouterScore, RouterWeightsArgs, RouterWeightsBackwardArgs, TopKArgs,
 };
 use meshwright_backend::{MAX_TOP_K, RoutingOps, RoutingShape, View};
 
@@ -34,6 +35,10 @@ impl RoutingOps for CpuBackend {
 
     fn combine_weight_grad(&self, shape: RoutingShape, args: CombineWeightGradArgs) {
         by_float!(args.x.dtype() => T; combine_weight_grad::<T>(&self.workers, shape, args));
+    }
+
+    fn choice_scores(&self, options: RouterOptions, args: ChoiceScoresArgs) {
+        choice_scores::choice_scores(&self.workers, options, args);
     }
 
     fn router_weights(&self, options: RouterOptions, args: RouterWeightsArgs) {
@@ -87,7 +92,7 @@ fn top_k_of_row<T: Float>(row: &[T], values: &mut [f32], choices: &mut [u32]) {
 
 /// Returns a key that is larger for larger scores, the largest for NaN, and among equal scores larger for lower
 /// columns.
-fn score_key(x: f32, col: u32) -> u64 {
+pub(super) fn score_key(x: f32, col: u32) -> u64 {
     // Both zeros have the same bits after the addition.
     let bits = (x + 0.0).to_bits();
     let ordered = match x {

@@ -5,17 +5,37 @@
 // So that models read here as they do in a program of their own.
 extern crate self as meshwright;
 
-mod decoder;
 #[macro_use]
 mod public_dims;
+pub mod decoder;
+pub mod decoder_keys;
+pub mod deepseek;
+pub mod expert_keys;
+pub mod gemma;
 pub mod gpt2;
+pub mod gpt_oss;
 pub mod llama;
 pub mod mixtral;
+pub mod moe_decoder;
+pub mod neox;
+pub mod olmo2;
 pub mod prelude;
 
+pub use decoder::{Decoder, DecoderConfig};
+pub use deepseek::{Deepseek, DeepseekConfig};
+pub use gemma::{Gemma, GemmaConfig, GemmaKind};
+pub use gpt_oss::{GptOss, GptOssConfig};
 pub use gpt2::{Gpt2, Gpt2Config, Gpt2Dropout};
 pub use llama::{Llama, LlamaConfig};
 pub use mixtral::{Mixtral, MixtralConfig};
+pub use moe_decoder::{MoeDecoder, MoeDecoderConfig};
+pub use neox::{GptNeox, GptNeoxConfig};
+pub use olmo2::{Olmo2, Olmo2Config};
+
+meshwright_store::families! {
+    /// All families of the library.
+    pub struct Families: Decoder, Gpt2, Gemma, Olmo2, GptNeox, Mixtral, MoeDecoder, Deepseek, GptOss;
+}
 
 #[cfg(test)]
 mod tests;

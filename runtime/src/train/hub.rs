@@ -19,12 +19,23 @@ pub fn fetch_models<C: HfConfig>(
     tokenizer: Option<&mut PathBuf>,
     accepted: &[String],
 ) -> Result<()> {
-    if let Some(path) = init_from.filter(|path| is_of_hub(path)) {
-        let check = |folder: &Path| C::read(folder, accepted).map(drop);
-        *path = fetch("--init-from", path, Some(&check))?;
+    if let Some(path) = init_from {
+        fetch_model(path, &|folder: &Path| C::read(folder, accepted).map(drop))?;
     }
     if let Some(path) = tokenizer.filter(|path| is_of_hub(path)) {
         *path = fetch("--tokenizer", path, None)?.join("tokenizer.json");
+    }
+    Ok(())
+}
+
+/// Fetches the model that `--init-from` names by `hf://`, if its configuration passes the check, and replaces the name
+/// by its folder.
+///
+/// # Errors
+/// As [`fetch_models`].
+pub fn fetch_model(path: &mut PathBuf, check: Check<'_>) -> Result<()> {
+    if is_of_hub(path) {
+        *path = fetch("--init-from", path, Some(check))?;
     }
     Ok(())
 }

@@ -8,6 +8,7 @@ mod cuda_graphs;
 mod error;
 mod evaluation;
 pub(crate) mod explain;
+mod families;
 mod hub;
 mod machine;
 mod micro_batch;
@@ -29,10 +30,13 @@ pub use crate::state_dict::{HfName, TrainingState, TrainingStateMut, import_hf};
 pub use config::{Config, ConfigError, Decay, LrSchedule};
 pub use config::{OptimizerEntry, OptimizerFlags, Optimizers};
 pub use error::{Error, Result};
+pub use families::train_family_of;
 #[cfg(feature = "cuda")]
 pub use machine::Gpus;
 pub use machine::{Machine, MachineDevice};
-pub use meshwright_store::family::{Family, LanguageModel, Outline};
+pub use meshwright_store::family::{
+    Family, FamilyList, LanguageModel, LoadBalancing, Outline, SizeFlag, WithFamily,
+};
 pub use own_loop::{LoadedState, LoopCheckpoints, StepNumbers, StepReports};
 pub use report::{
     AxisUse, Evaluation, KnownSteps, MemoryUse, MetricsError, MetricsFile, PeakFlops, Prediction,

@@ -46,6 +46,15 @@ pub struct Trainer<M> {
     model: PhantomData<M>,
 }
 
+/// Prepares the process of a program that trains, before anything starts a thread.
+pub(super) fn begin_program() {
+    start_clock();
+    ignore_file_size_signal();
+    watch_stop_signals();
+    #[cfg(feature = "cuda")]
+    meshwright_cuda::native::request_hardware_queues();
+}
+
 impl<M: LanguageModel> Trainer<M> {
     /// Creates a trainer with the settings of the command line.
     ///
@@ -118,12 +127,7 @@ impl<M: LanguageModel> Trainer<M> {
         optimizers: &Optimizers,
         change: impl FnOnce(RunSettings, &A) -> Result<RunSettings>,
     ) -> Result<(Trainer<M>, A)> {
-        start_clock();
-        ignore_file_size_signal();
-        watch_stop_signals();
-        // Before anything starts a thread.
-        #[cfg(feature = "cuda")]
-        meshwright_cuda::native::request_hardware_queues();
+        begin_program();
         exit_on_panic(|| {
             let read = RunSettings::read_and::<A>(std::env::args_os(), optimizers);
             let trainer = read.map_err(Error::Config).and_then(|(settings, own)| {

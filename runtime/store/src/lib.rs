@@ -9,8 +9,10 @@ pub mod state_dict;
 #[doc(hidden)]
 pub mod __internal {
     pub use crate::checkpoint::hf::file_names::{CONFIG, INDEX, WEIGHTS};
+    pub use crate::checkpoint::hf::model_type::none_of;
     pub use crate::checkpoint::hf::weight_files::files_of_index;
     pub use crate::data::lfs::{IS_LFS_POINTER, is_lfs_pointer};
+    pub use crate::family::list::model_types;
     pub use crate::state_dict::snapshot::StateSnapshot;
     pub use crate::state_dict::training_state::{
         load_checkpoint, saved_elements, saved_kinds_of, state_kinds_in, training_tensors,

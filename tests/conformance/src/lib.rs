@@ -34,7 +34,7 @@ mod reduce;
 mod rope;
 mod routing;
 mod softmax;
-mod strided_copy;
+mod strided;
 
 pub use attention::{Case as AttentionCase, Results as AttentionResults, shape as attention_shape};
 pub use compare::{assert_close, assert_near, assert_same};
@@ -72,14 +72,14 @@ macro_rules! families {
             }
             convolution { causal unfolded }
             copy { updates alignments casts fill_and_scale runs }
-            strided_copy { orders repeated }
+            strided { orders repeated }
             embedding { gather gradient frequent }
             index { by_index largest running_sums }
             optim { adamw adamw_groups sgd updates }
             random { distribution uniform_distribution keys blocks large_indices }
             routing {
                 top_k grouping dispatch combine weight_gradients weights penalties no_score
-                independent_tokens
+                independent_tokens choice_scores equal_scores
             }
         }
     };

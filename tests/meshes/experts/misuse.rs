@@ -1,7 +1,7 @@
 //! Wrong programs that compile, and are refused when they run.
 
 use meshwright::layout::{SplitAxes, Stacked};
-use meshwright::nn::layers::RouterScore;
+use meshwright::nn::layers::{ExpertGroups, RouterScore};
 use meshwright::nn::{Build, BuildError, Builder, Sizes, build};
 use meshwright::prelude::*;
 use meshwright_tests::data::numbers;
@@ -96,6 +96,26 @@ fn sizes_are_checked() {
     options.router.scale = f32::NAN;
     let message = problems("1", &options);
     assert!(message.contains("`Sizes::router` has the scale NaN"), "{message}");
+    let groups = |count, best, top| {
+        let mut options = sizes();
+        options.router.groups = Some(ExpertGroups { count, best, top });
+        problems("1", &options)
+    };
+    for ((count, best, top), mistake) in [
+        ((0, 1, 1), "there are 0 groups, and can be 1 to 32"),
+        ((3, 1, 1), "4 experts are no multiple of 3 groups"),
+        ((2, 3, 1), "tokens choose from 3 of 2 groups"),
+        ((2, 1, 3), "groups of 2 experts are scored by their 3 best ones"),
+        ((4, 1, 1), "tokens choose 2 experts from 1 groups of 1, which have fewer"),
+    ] {
+        let message = groups(count, best, top);
+        let expected = format!("the groups of `Sizes::router` do not fit: {mistake}");
+        assert!(message.contains(&expected), "{message}");
+    }
+    let mut options = sizes();
+    options.choice_bias_rate = 0.001;
+    let message = problems("1", &options);
+    assert!(message.contains("but the router has no bias of the choice: add it by"), "{message}");
 }
 
 /// Fields of a model cannot be declared so (`stack_over_dp`), but a user-defined layer chooses the shapes of its
@@ -171,8 +191,9 @@ fn routers_are_those_of_every_rank() {
     scaled.router.scale = 2.0;
     let mut by_sigmoid = sizes();
     by_sigmoid.router.score = RouterScore::Sigmoid;
-    for of_second in [sizes().with(TopK, 1), sizes().with_flag("biased", true), scaled, by_sigmoid]
-    {
+    let biased = sizes().with_optional("router.choice_bias", true);
+    let by_flag = sizes().with_flag("biased", true);
+    for of_second in [sizes().with(TopK, 1), by_flag, scaled, by_sigmoid, biased] {
         let message = run(of_second).map(drop).unwrap_err().to_string();
         assert!(message.contains("the configuration of a model"), "{message}");
     }

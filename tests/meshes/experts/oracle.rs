@@ -139,7 +139,7 @@ fn check(options: RouterOptions, mesh: &str) {
 fn gradients_are_those_of_the_dense_computation() {
     for score in [RouterScore::Softmax, RouterScore::Sigmoid] {
         for normalize in [false, true] {
-            let options = RouterOptions { score, normalize, scale: 1.7 };
+            let options = RouterOptions { score, normalize, scale: 1.7, ..Default::default() };
             for mesh in ["1", "ep=2", "ep=4", "dp=2,ep=2"] {
                 check(options, mesh);
             }

@@ -1,4 +1,4 @@
-//! Experts that write pairs of dims, with biases.
+//! Experts that write pairs of dims, with biases, and parts of these dims.
 
 use meshwright::layout::{AxisId, AxisSet};
 use meshwright::nn::{Built, Sizes, build};
@@ -8,7 +8,7 @@ use meshwright_tests::compare::{Report, Tensors};
 use meshwright_tests::data::numbers;
 use meshwright_tests::run::{on_mesh, on_mesh_with};
 
-dims! { Batch @ data, Seq, Hidden, Ffn, Two, Experts, TopK }
+dims! { Batch @ data, Seq, Hidden, Ffn, Two, One, First, Others, Experts, TopK }
 
 type Stream = Tensor<(Batch, Seq, Hidden)>;
 
@@ -22,6 +22,10 @@ struct Net {
     up_bias: GroupedBias<Experts, (Ffn, Two)>,
     down: Linear<(Ffn, Two), Hidden>,
     #[sharded(ep = "experts")]
+    first: GroupedLinear<Experts, First, Hidden>,
+    #[sharded(ep = "experts")]
+    others: GroupedLinear<Experts, Others, Hidden>,
+    #[sharded(ep = "experts")]
     down_bias: GroupedBias<Experts, Hidden>,
 }
 
@@ -31,15 +35,20 @@ impl Net {
         let routing = self.router.forward(&x);
         let rows = self.up.forward(&routing.dispatch(&x, Ep));
         let rows = self.up_bias.forward(&rows).tanh();
-        let rows = self.down_bias.forward(&self.down.forward(&rows));
+        // Parts of the dims beside that of the rows.
+        let gated = rows.select(Two, 0) * rows.range(Two, 1..2, One).select(One, 0);
+        let (first, others) = gated.cut(Ffn, (First, Others), 1);
+        let parts = self.first.forward(&first) + self.others.forward(&others);
+        let rows = self.down_bias.forward(&(self.down.forward(&rows) + parts));
         let y = routing.combine(&rows);
         Loss::mean_of(&y.square().mean(Hidden))
     }
 }
 
 fn built(rank: &Rank) -> Built<Net> {
-    let mut sizes =
+    let sizes =
         Sizes::new().with(Hidden, 6).with(Ffn, 3).with(Two, 2).with(Experts, 4).with(TopK, 2);
+    let mut sizes = sizes.with(First, 1).with(Others, 2);
     sizes.init_std = 0.5;
     let built = build::<Net>(rank, &sizes).unwrap_or_else(|error| panic!("{error}"));
     for param in built.params().iter().filter(|param| param.path().ends_with("bias.bias")) {

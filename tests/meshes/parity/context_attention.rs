@@ -58,9 +58,7 @@ impl Variant {
             rope: RopeParameters::default(),
             tied: !matches!(self, Variant::Documents | Variant::Window),
             max_positions: DATA.seq + 2,
-            padding: None,
-            bos: serde_json::Value::Null,
-            eos: serde_json::Value::Null,
+            ..LlamaConfig::default()
         };
         let mut sizes = match self {
             Variant::Biases => EncoderLm::sizes(&config),

@@ -70,9 +70,7 @@ fn setup(ranks: usize, stages: usize) -> Setup {
         rope: RopeParameters::default(),
         tied: ranks.is_multiple_of(2),
         max_positions: data(ranks).seq,
-        padding: None,
-        bos: serde_json::Value::Null,
-        eos: serde_json::Value::Null,
+        ..LlamaConfig::default()
     });
     // Larger values make deep models of this width sensitive to rounding.
     sizes.init_std = 0.1;

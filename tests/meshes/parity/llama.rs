@@ -197,9 +197,7 @@ impl Case {
             rope: RopeParameters::default(),
             tied: self.tied,
             max_positions: self.seq,
-            padding: None,
-            bos: serde_json::Value::Null,
-            eos: serde_json::Value::Null,
+            ..LlamaConfig::default()
         }
     }
 }

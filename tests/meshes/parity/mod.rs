@@ -2,6 +2,7 @@
 
 mod attention;
 mod bf16;
+mod choice_bias;
 mod chosen;
 mod context;
 mod context_attention;
@@ -11,6 +12,7 @@ mod convolution;
 mod documents;
 mod every_mesh;
 mod experts;
+mod families;
 mod frozen;
 mod gpt;
 mod gpt2;
@@ -19,6 +21,7 @@ mod initial;
 mod kinds;
 mod llama;
 mod mixer;
+mod mixture_families;
 mod modulated;
 mod moe;
 mod pipeline;

@@ -70,9 +70,7 @@ fn main() {
         rope: RopeParameters::with_theta(500_000.0),
         tied: false,
         max_positions: 4096,
-        padding: None,
-        bos: serde_json::Value::Null,
-        eos: serde_json::Value::Null,
+        ..LlamaConfig::default()
     });
     let gpt2 = Gpt2::sizes(&Gpt2Config {
         hidden: 768,

@@ -116,9 +116,7 @@ fn sizes() -> Sizes {
         rope: RopeParameters::with_theta(10_000.0),
         tied: false,
         max_positions: SHAPE[1],
-        padding: None,
-        bos: serde_json::Value::Null,
-        eos: serde_json::Value::Null,
+        ..LlamaConfig::default()
     })
 }
 

@@ -1,7 +1,7 @@
 //! A decoder whose feed-forward has no gate, with grouped queries.
 
 use meshwright::models::llama::{
-    Batch, Ffn, HF_NAMES, HeadDim, Heads, Hidden, KvHeads, Llama, LlamaConfig, Seq, Stream, Vocab,
+    Batch, Ffn, HeadDim, Heads, Hidden, KvHeads, Llama, LlamaConfig, Seq, Stream, Vocab,
 };
 use meshwright::prelude::*;
 
@@ -90,7 +90,9 @@ impl LanguageModel for PlainDecoder {
     type Vocab = Vocab;
     type Config = LlamaConfig;
 
-    const HF_NAMES: &'static [HfName] = HF_NAMES;
+    fn hf_names(config: &LlamaConfig) -> Vec<HfName> {
+        config.hf_names()
+    }
 
     fn sizes(config: &LlamaConfig) -> Sizes {
         Llama::sizes(config)

@@ -128,9 +128,7 @@ pub fn setup_of<M: LanguageModel<Config = LlamaConfig>>(compute: DType) -> Setup
         rope: RopeParameters::default(),
         tied: false,
         max_positions: DATA.seq,
-        padding: None,
-        bos: serde_json::Value::Null,
-        eos: serde_json::Value::Null,
+        ..LlamaConfig::default()
     });
     // Attention, norms and gradients are far from trivial values.
     sizes.init_std = 0.2;

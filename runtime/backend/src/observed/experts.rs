@@ -1,8 +1,8 @@
 //! Routing of tokens to experts.
 
 use crate::ops::routing::{
-    CombineTokensArgs, CombineWeightGradArgs, DispatchTokensArgs, GroupByExpertArgs,
-    RouterAuxiliaryLossArgs, RouterAuxiliaryLossBackwardArgs, RouterWeightsArgs,
+    ChoiceScoresArgs, CombineTokensArgs, CombineWeightGradArgs, DispatchTokensArgs,
+    GroupByExpertArgs, RouterAuxiliaryLossArgs, RouterAuxiliaryLossBackwardArgs, RouterWeightsArgs,
     RouterWeightsBackwardArgs, TopKArgs,
 };
 use crate::{RouterOptions, RouterScore, RoutingOps, RoutingShape};
@@ -57,6 +57,13 @@ impl RoutingOps for ObservedBackend {
         let bytes = [read, args.dweights.moved()];
         let _launch = self.report_pass(KernelOp::CombineWeightGrad, dims, args.x.dtype(), bytes);
         self.backend.combine_weight_grad(shape, args);
+    }
+
+    fn choice_scores(&self, options: RouterOptions, args: ChoiceScoresArgs) {
+        let dims = [args.logits.len().checked_div(args.experts).unwrap_or(0), args.experts];
+        let bytes = [bytes_of(&[&args.logits, &args.bias]), args.scores.moved()];
+        let _launch = self.report_pass(KernelOp::ChoiceScores, dims, args.logits.dtype(), bytes);
+        self.backend.choice_scores(options, args);
     }
 
     fn router_weights(&self, options: RouterOptions, args: RouterWeightsArgs) {

@@ -130,6 +130,7 @@ kernel_ops! {
     DispatchTokens => "dispatch_tokens",
     CombineTokens => "combine_tokens",
     CombineWeightGrad => "combine_weight_grad",
+    ChoiceScores => "choice_scores",
     RouterWeights => "router_weights",
     RouterWeightsBackward => "router_weights_backward",
     RouterAuxiliaryLoss => "router_auxiliary_loss",

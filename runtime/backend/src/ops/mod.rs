@@ -44,7 +44,10 @@ pub use optim::{AdamGroup, AdamStep, OptimizerOps, SgdStep};
 pub use random::{BlockIndex, RandomOps};
 pub use reduce::{MiddleDim, ReductionOps};
 pub use rope::{RopeLayout, RopeOps, RopeShape};
-pub use routing::{MAX_TOP_K, RouterOptions, RouterScore, RoutingOps, RoutingShape};
+pub use routing::{
+    ExpertGroups, MAX_EXPERT_GROUPS, MAX_TOP_K, RouterOptions, RouterScore, RoutingOps,
+    RoutingShape,
+};
 pub use softmax::SoftmaxOps;
 pub use strided_copy::{CopyDim, StridedCopy};
 

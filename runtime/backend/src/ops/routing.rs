@@ -33,6 +33,12 @@ pub trait RoutingOps {
     /// product of `dy[c / top_k]` and `x[positions[c]]`.
     fn combine_weight_grad(&self, shape: RoutingShape, args: CombineWeightGradArgs);
 
+    /// Computes the scores that tokens choose experts by: `scores[e]` is the [score](RouterScore) of an expert plus
+    /// its bias, and negative infinity where the expert's group is not among the best [groups](ExpertGroups).
+    ///
+    /// # Panics
+    /// When operands do not fit, or the groups do not fit the experts.
+    fn choice_scores(&self, options: RouterOptions, args: ChoiceScoresArgs);
     /// Computes the weight of each choice from the logits of its token; see [`RouterOptions`].
     fn router_weights(&self, options: RouterOptions, args: RouterWeightsArgs);
     /// Computes the backward of [`router_weights`](Self::router_weights), from the same logits and choices: the
@@ -55,6 +61,7 @@ impl RoutingOps for DryRunBackend {
     fn dispatch_tokens(&self, _: RoutingShape, _: DispatchTokensArgs) {}
     fn combine_tokens(&self, _: RoutingShape, _: CombineTokensArgs) {}
     fn combine_weight_grad(&self, _: RoutingShape, _: CombineWeightGradArgs) {}
+    fn choice_scores(&self, _: RouterOptions, _: ChoiceScoresArgs) {}
     fn router_weights(&self, _: RouterOptions, _: RouterWeightsArgs) {}
     fn router_weights_backward(&self, _: RouterOptions, _: RouterWeightsBackwardArgs) {}
     fn router_auxiliary_loss(&self, _: RouterScore, _: RouterAuxiliaryLossArgs) {}
@@ -63,6 +70,9 @@ impl RoutingOps for DryRunBackend {
 
 /// Largest number of experts per token.
 pub const MAX_TOP_K: usize = 8;
+
+/// Largest number of groups of experts.
+pub const MAX_EXPERT_GROUPS: usize = 32;
 
 /// Score of an expert for a token, a function of the token's logits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -76,7 +86,9 @@ pub enum RouterScore {
 
 /// Options of a router for turning logits into weights.
 ///
-/// A token chooses the experts with its largest logits, which have its largest scores too.
+/// A token chooses the experts with its largest scores, which have its largest logits too. With a bias of the choice it
+/// chooses by the sum of score and bias, and the weights are computed from the scores alone (DeepSeek-AI, "DeepSeek-V3
+/// Technical Report", 2024, equation 16).
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct RouterOptions {
     /// Score of each expert.
@@ -86,12 +98,57 @@ pub struct RouterOptions {
     pub normalize: bool,
     /// Factor of all weights.
     pub scale: f32,
+    /// Added to the sum that divides normalized sigmoids: `1e-20` in DeepSeek-V3.
+    pub sum_epsilon: f32,
+    /// Groups of experts that a token chooses from; `None` for all experts.
+    pub groups: Option<ExpertGroups>,
+}
+
+/// Groups of consecutive experts, of equal size. A token chooses the best groups first, and then experts of these alone
+/// (DeepSeek-AI, "DeepSeek-V3 Technical Report", 2024, section 2.1.2). Of equal groups the lower ones are chosen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ExpertGroups {
+    /// Number of groups, at most [`MAX_EXPERT_GROUPS`].
+    pub count: usize,
+    /// Number of groups that a token chooses from.
+    pub best: usize,
+    /// Number of experts, the best ones of a group, whose scores add up to the score of the group.
+    pub top: usize,
+}
+
+impl ExpertGroups {
+    /// Describes the first mistake of these groups of `experts` for tokens that choose `k` of them.
+    pub fn mistake(&self, experts: usize, k: usize) -> Option<String> {
+        let ExpertGroups { count, best, top } = *self;
+        if !(1..=MAX_EXPERT_GROUPS).contains(&count) {
+            return Some(format!("there are {count} groups, and can be 1 to {MAX_EXPERT_GROUPS}"));
+        }
+        if !experts.is_multiple_of(count) {
+            return Some(format!("{experts} experts are no multiple of {count} groups"));
+        }
+        let size = experts / count;
+        if !(1..=count).contains(&best) {
+            return Some(format!("tokens choose from {best} of {count} groups"));
+        }
+        if !(1..=size).contains(&top) {
+            return Some(format!("groups of {size} experts are scored by their {top} best ones"));
+        }
+        (k > best * size).then(|| {
+            format!("tokens choose {k} experts from {best} groups of {size}, which have fewer")
+        })
+    }
 }
 
 /// The softmax over the chosen logits, as in Mixtral.
 impl Default for RouterOptions {
     fn default() -> RouterOptions {
-        RouterOptions { score: RouterScore::Softmax, normalize: true, scale: 1.0 }
+        RouterOptions {
+            score: RouterScore::Softmax,
+            normalize: true,
+            scale: 1.0,
+            sum_epsilon: 0.0,
+            groups: None,
+        }
     }
 }
 
@@ -171,6 +228,18 @@ pub struct CombineWeightGradArgs<'a> {
     pub dy: View<'a>,
     /// Gradient of the weight of each choice, f32 `[choices]`, written.
     pub dweights: ViewMut<'a>,
+}
+
+/// Operands of [`RoutingOps::choice_scores`], all f32.
+pub struct ChoiceScoresArgs<'a> {
+    /// Number of experts.
+    pub experts: usize,
+    /// Logits, `[tokens, experts]`.
+    pub logits: View<'a>,
+    /// Bias of each expert, `[experts]`; 0 if absent.
+    pub bias: Option<View<'a>>,
+    /// Scores of the choice, `[tokens, experts]`, written.
+    pub scores: ViewMut<'a>,
 }
 
 /// Operands of [`RoutingOps::router_weights`].

@@ -33,3 +33,4 @@ pub(crate) use pending_reads::PendingRead;
 pub(crate) use prefetch::StepPhase;
 pub(crate) use recorded_uses::{CountedUse, ForwardRecord, UnitUse};
 pub(crate) use unit::CapturedBuffers;
+pub(crate) use unit::UnitTraining;

@@ -44,8 +44,8 @@ pub use neighbors::{NeighborAxes, NeighborDim, SequenceLast, Shifts, Taps, Whole
 pub use reads::Reads;
 pub use reads_across::{ReadsAcross, SameSamples};
 pub use rename::{JoinDims, PartDim, RenameDim};
-pub(crate) use routed::refuse_routed;
 pub use routed::{DispatchAxes, ExpertsOf, Routed, RowsOf, TokenRows};
+pub(crate) use routed::{refuse_routed, refuse_routed_dim};
 pub use same::{Scattered, ShardedAlike};
 pub use same_shape::SameShape;
 pub(crate) use sealed::Internal;

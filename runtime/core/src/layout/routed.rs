@@ -13,7 +13,8 @@ use super::{AxisSet, Dim, DimInfo, Dims, Here, Split, SplitAxes, Whole};
 /// Tensors with this dim, `(Routed<L, E>, Hidden)`, come from [`group`](crate::nn::TokenRouting::group) and
 /// [`dispatch`](crate::nn::TokenRouting::dispatch) only. Ranks hold different numbers of rows, so the dim can be
 /// neither summed over, nor gathered, nor split. Operations that treat all rows alike take it: elementwise ones, norms,
-/// plain linear layers, and the linear layers of experts, [`GroupedLinear`](crate::nn::GroupedLinear).
+/// plain linear layers, and the linear layers of experts, [`GroupedLinear`](crate::nn::GroupedLinear);
+/// `select`, `range` and `cut` take parts of their other dims.
 pub struct Routed<L, E>(PhantomData<(L, E)>);
 
 #[diagnostic::do_not_recommend]
@@ -131,11 +132,16 @@ token_rows! { (A) (A, B) (A, B, C) (A, B, C, D) }
 pub(crate) const fn refuse_routed<S: Dims>() {
     let mut dim = 0;
     while dim < S::DIMS.len() {
-        assert!(
-            !S::DIMS[dim].is_routed,
-            "ranks hold different numbers of the rows that were routed to their experts, so this operation does not \
-             apply to them: bring the results back to the tokens first, `routing.combine(&rows)`"
-        );
+        refuse_routed_dim::<S>(dim);
         dim += 1;
     }
+}
+
+/// Compiles unless the dim at position `dim` of `S` is [`Routed`].
+pub(crate) const fn refuse_routed_dim<S: Dims>(dim: usize) {
+    assert!(
+        !S::DIMS[dim].is_routed,
+        "ranks hold different numbers of the rows that were routed to their experts, so this operation does not apply \
+         to them: bring the results back to the tokens first, `routing.combine(&rows)`"
+    );
 }

@@ -108,7 +108,8 @@ pub mod layers {
     pub use crate::nn::lm_head::LmHead;
     pub use crate::nn::lora_options::LoraOptions;
     pub use crate::nn::moe::{
-        GroupedBias, GroupedLinear, Router, RouterOptions, RouterPenalties, RouterScore,
+        ExpertGroups, GroupedBias, GroupedLinear, Router, RouterOptions, RouterPenalties,
+        RouterScore,
     };
     pub use crate::nn::norm::{LayerNorm, RmsNorm};
     pub use crate::nn::norm_options::NormOptions;

@@ -58,6 +58,9 @@ pub struct Sizes {
     pub router: RouterOptions,
     /// Weights of the auxiliary losses of routers.
     pub penalties: RouterPenalties,
+    /// Change of the bias of the choice of each expert after each step, 0 for none: toward equal loads of the experts,
+    /// instead of an auxiliary loss.
+    pub choice_bias_rate: f32,
     /// Replaces the style of the context-parallel attentions of the model.
     pub context: Option<ContextStyle>,
     /// Adapters of linear layers: with them, all other parameters are frozen.
@@ -99,6 +102,7 @@ impl Default for Sizes {
             head_of_fields: BTreeMap::new(),
             router: RouterOptions::default(),
             penalties: RouterPenalties::default(),
+            choice_bias_rate: 0.0,
             context: None,
             lora: None,
             recompute: None,
@@ -341,11 +345,12 @@ impl Sizes {
         let Sizes { attention, attention_of_fields, head, head_of_fields, router, context, .. } =
             self;
         let Sizes { norm_offset, norms, ropes, ropes_of_fields, dropouts, lora, .. } = self;
+        let Sizes { choice_bias_rate, .. } = self;
         format!(
             "{dims:?} {flags:?} {optional:?} {counts:?} {inits:?} {kinds:?} {norm_eps} {rope:?} {rope_layout:?} \
              {init_std} {dropout} {attention:?} {attention_of_fields:?} {head:?} {head_of_fields:?} {router:?} \
              {context:?} {norm_offset} \
-             {norms:?} {ropes:?} {ropes_of_fields:?} {dropouts:?} {lora:?}"
+             {norms:?} {ropes:?} {ropes_of_fields:?} {dropouts:?} {lora:?} {choice_bias_rate}"
         )
     }
 

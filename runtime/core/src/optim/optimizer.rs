@@ -4,7 +4,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use crate::layout::AxisId;
-use crate::tensor::{Applicable, Checks, Gradients, Rank, Summed, Unit};
+use crate::tensor::{Applicable, Checks, Gradients, Rank, Summed, Unit, update_choice_biases};
 
 use super::rule::{ModelUpdate, check_rule, rule_error};
 use super::shard_check::check_shards;
@@ -154,6 +154,9 @@ impl<R: UpdateRule> Optimizer<R> {
                 }
             }
             updated(state.unit());
+        }
+        if let Some(state) = self.states.first() {
+            update_choice_biases(step.rank(), state.unit());
         }
     }
 

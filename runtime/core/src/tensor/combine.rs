@@ -352,11 +352,21 @@ fn combine_param<S: Dims>(
     axes: AxisSet,
     op: Binary,
 ) -> Tensor<S> {
+    Tensor::from_untyped(value_and_param(left.value(), right, axes, op))
+}
+
+/// Adds a parameter over the last dims of `left`, whose gradient is partial over `axes`.
+#[track_caller]
+pub(crate) fn add_param_to(left: &Value, right: &ParamRef, axes: AxisSet) -> Value {
+    value_and_param(left, right, axes, Binary::Add)
+}
+
+#[track_caller]
+fn value_and_param(left: &Value, right: &ParamRef, axes: AxisSet, op: Binary) -> Value {
     left.rank().check_same(right.rank());
-    right.check_trailing(left.local_extents());
-    let pointwise = left.value().to_pointwise().binary(Pointwise::param(right, axes), op);
-    let extents = left.local_extents().to_vec();
-    Tensor::from_untyped(Value::deferred(left.rank(), extents, pointwise))
+    right.check_trailing(left.extents());
+    let pointwise = left.to_pointwise().binary(Pointwise::param(right, axes), op);
+    Value::deferred(left.rank(), left.extents().to_vec(), pointwise)
 }
 
 /// Combines two values of the same extents.

@@ -5,6 +5,7 @@ mod auxiliary_loss;
 mod block_by_index;
 mod broadcast;
 pub(crate) mod captured_input;
+mod choice_bias;
 mod combine;
 mod combine_partials;
 mod compare;
@@ -96,7 +97,8 @@ pub(crate) use crate::fsdp::InitialValues;
 pub use crate::fsdp::{Init, ParamRef, Unit, UnitOwners, UnitSlice};
 pub use meshwright_mesh::Extent;
 
-pub(crate) use combine::add_param;
+pub(crate) use choice_bias::{note_expert_loads, update_choice_biases};
+pub(crate) use combine::{add_param, add_param_to};
 pub(crate) use row_losses::RowLosses;
 pub(crate) use typed::note_number;
 
@@ -110,5 +112,5 @@ pub(crate) use crate::context::scope::{SpanStart, begin_function, set_backward_l
 pub(crate) use crate::context::{
     DocumentIds, KeyBlock, RoutedRows, RunningStage, StagedForwardId, VisibleRows, alloc_like, fail,
 };
-pub(crate) use crate::fsdp::{InBackward, ParamDims, Role};
+pub(crate) use crate::fsdp::{InBackward, ParamDims, Role, UnitTraining};
 pub(crate) use meshwright_mesh::__internal::{check_sizes, shape_name};

@@ -32,10 +32,64 @@ __device__ inline float largest(const float* logits, uint32_t experts) {
     return warp_reduce(max, Max());
 }
 
+// The sum of the `top` largest scores, the largest first.
+__device__ inline float sum_of_largest(const float* scores, uint32_t len, uint32_t top) {
+    uint64_t last = ~0ull;
+    float sum = 0.0f;
+    for (uint32_t i = 0; i < top; i++) {
+        // Below every rank.
+        uint64_t best = 0;
+        for (uint32_t col = 0; col < len; col++) {
+            uint64_t rank = rank_of(scores[col], col);
+            if (rank < last && rank > best) best = rank;
+        }
+        last = best;
+        sum += scores[0xffffffffu - (uint32_t)last];
+    }
+    return sum;
+}
+
+// Scores that a token chooses experts by: score and bias, and negative infinity outside of the `best` groups. Lane g
+// adds up the score of group g.
+KERNEL(choice_scores)(const float* logits, const float* bias, uint64_t tokens, uint32_t experts, uint32_t sigmoid,
+                      uint32_t groups, uint32_t best, uint32_t top, float* scores) {
+    uint32_t lane = threadIdx.x % 32, size = experts / groups;
+    for (uint64_t token = thread_index() / 32; token < tokens; token += thread_count() / 32) {
+        const float* here = logits + token * experts;
+        float* out = scores + token * experts;
+        Scores of_logits = Scores{true, 0.0f};
+        float sum = 1.0f;
+        if (sigmoid == 0) {
+            of_logits = Scores::up_to(false, largest(here, experts));
+            float part = 0.0f;
+            for (uint32_t e = lane; e < experts; e += 32) part += of_logits.get(here[e]);
+            sum = warp_reduce(part, Sum());
+        }
+        for (uint32_t e = lane; e < experts; e += 32) {
+            out[e] = of_logits.get(here[e]) / sum + (bias == nullptr ? 0.0f : bias[e]);
+        }
+        if (best == groups) continue;
+        // The scores of a group were written by several lanes.
+        __syncwarp();
+        float of_group = lane < groups ? sum_of_largest(out + lane * size, size, top) : 0.0f;
+        uint64_t rank = rank_of(of_group, lane);
+        uint32_t better = 0;
+        for (uint32_t other = 0; other < groups; other++) {
+            uint64_t other_rank = __shfl_sync(0xffffffffu, rank, other);
+            better += other_rank > rank ? 1 : 0;
+        }
+        uint32_t chosen = __ballot_sync(0xffffffffu, lane < groups && better < best);
+        for (uint32_t e = lane; e < experts; e += 32) {
+            if ((chosen >> (e / size) & 1) == 0) out[e] = -INFINITY;
+        }
+        __syncwarp();
+    }
+}
+
 // Fields of RouterOptions.
 struct Options {
     bool sigmoid, normalize;
-    float scale;
+    float scale, sum_epsilon;
 
     // Weights are the scores of choices divided by a sum, except unnormalized sigmoids.
     __device__ bool has_sum() const { return !sigmoid || normalize; }
@@ -70,14 +124,15 @@ struct Choice {
                 for (uint32_t e = lane; e < experts; e += 32) part += scores.get(logits[e]);
             }
             sum = warp_reduce(part, Sum());
+            if (options.sigmoid && options.sum_epsilon > 0.0f) sum += options.sum_epsilon * expf(-scores.base);
         }
         weight /= sum;
     }
 };
 
 KERNEL(router_weights)(const float* logits, const uint32_t* choices, uint64_t tokens, uint32_t experts, uint32_t k,
-                       uint32_t sigmoid, uint32_t normalize, float scale, float* weights) {
-    Options options{sigmoid != 0, normalize != 0, scale};
+                       uint32_t sigmoid, uint32_t normalize, float scale, float sum_epsilon, float* weights) {
+    Options options{sigmoid != 0, normalize != 0, scale, sum_epsilon};
     for (uint64_t token = thread_index() / 32; token < tokens; token += thread_count() / 32) {
         Choice choice(options, logits + token * experts, choices + token * k, experts, k);
         if (choice.exists) weights[token * k + threadIdx.x % 32] = scale * choice.weight;
@@ -86,8 +141,8 @@ KERNEL(router_weights)(const float* logits, const uint32_t* choices, uint64_t to
 
 KERNEL(router_weights_backward)(const float* logits, const uint32_t* choices, const float* dweights, uint64_t tokens,
                                 uint32_t experts, uint32_t k, uint32_t sigmoid, uint32_t normalize, float scale,
-                                float* dlogits) {
-    Options options{sigmoid != 0, normalize != 0, scale};
+                                float sum_epsilon, float* dlogits) {
+    Options options{sigmoid != 0, normalize != 0, scale, sum_epsilon};
     uint32_t lane = threadIdx.x % 32;
     for (uint64_t token = thread_index() / 32; token < tokens; token += thread_count() / 32) {
         const float* here = logits + token * experts;

@@ -1,16 +1,6 @@
 // Routing of tokens to experts (MoE). Each token has `k` choices; choice `c` is of token `c / k`. Choices are grouped
 // by expert: `order[p]` is the choice at position p, and `positions[c]` the position of choice c.
 
-// Sort key of a score: larger for larger numbers, the largest for NaN, and among equals larger for lower columns. It is
-// neither 0 nor all ones.
-__device__ inline uint64_t rank_of(float x, uint32_t col) {
-    // The same for both zeros.
-    uint32_t bits = __float_as_uint(x + 0.0f);
-    uint32_t key = bits & 0x80000000u ? ~bits : bits | 0x80000000u;
-    if (x != x) key = 0xfffffffeu;
-    return (uint64_t)key << 32 | (0xffffffffu - col);
-}
-
 // The k largest of each row, the largest first: a warp for each row, which looks for the next lower one k times.
 template <class T>
 __device__ inline void top_k(const T* x, uint64_t rows, uint32_t cols, uint32_t k, float* values, uint32_t* indices) {

@@ -4,12 +4,47 @@ use crate::GpuContext;
 use crate::gpu::args;
 use crate::kernels::ROUTER;
 use meshwright_backend::ops::routing::{
-    RouterAuxiliaryLossArgs, RouterAuxiliaryLossBackwardArgs, RouterOptions, RouterScore,
-    RouterWeightsArgs, RouterWeightsBackwardArgs,
+    ChoiceScoresArgs, ExpertGroups, RouterAuxiliaryLossArgs, RouterAuxiliaryLossBackwardArgs,
+    RouterOptions, RouterScore, RouterWeightsArgs, RouterWeightsBackwardArgs,
 };
 use meshwright_backend::{DType, MAX_TOP_K, View};
 
 use super::launch::{address, check_operand, covering, float_name, to_u32};
+
+pub(super) fn choice_scores(gpu: &GpuContext, options: RouterOptions, args: ChoiceScoresArgs) {
+    let ChoiceScoresArgs { experts, logits, bias, scores } = args;
+    let scores = scores.as_view();
+    let tokens = checked_tokens("choice_scores", experts, logits);
+    check_operand("scores", scores, DType::F32, logits.len());
+    if let Some(bias) = bias {
+        check_operand("bias", bias, DType::F32, experts);
+    }
+    // One group of all experts excludes none.
+    let groups = options.groups.unwrap_or(ExpertGroups { count: 1, best: 1, top: 1 });
+    if let Some(mistake) = groups.mistake(experts, 1) {
+        panic!("choice_scores: {mistake}");
+    }
+    let (rows, cols, sigmoid) = (tokens as u64, to_u32(experts), is_sigmoid(options.score));
+    let [count, best, top] = [groups.count, groups.best, groups.top].map(to_u32);
+    // SAFETY: there are logits and scores of these tokens, and a bias of each expert or none.
+    unsafe {
+        gpu.launch(
+            (&ROUTER, "choice_scores"),
+            covering(gpu, rows * 32),
+            args![
+                address(logits),
+                bias.map_or(0, address),
+                rows,
+                cols,
+                sigmoid,
+                count,
+                best,
+                top,
+                address(scores)
+            ],
+        );
+    }
+}
 
 pub(super) fn router_weights(gpu: &GpuContext, options: RouterOptions, args: RouterWeightsArgs) {
     let RouterWeightsArgs { experts, k, logits, choices, weights } = args;
@@ -32,6 +67,7 @@ pub(super) fn router_weights(gpu: &GpuContext, options: RouterOptions, args: Rou
                 sigmoid,
                 normalize,
                 options.scale,
+                options.sum_epsilon,
                 address(weights)
             ],
         );
@@ -65,6 +101,7 @@ pub(super) fn router_weights_backward(
                 sigmoid,
                 normalize,
                 options.scale,
+                options.sum_epsilon,
                 address(dlogits)
             ],
         );

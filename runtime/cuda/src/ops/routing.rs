@@ -4,9 +4,9 @@ use crate::gpu::args;
 use crate::kernels::ROUTING;
 use crate::{CudaBackend, GpuContext, Grid};
 use meshwright_backend::ops::routing::{
-    CombineTokensArgs, CombineWeightGradArgs, DispatchTokensArgs, GroupByExpertArgs,
-    RouterAuxiliaryLossArgs, RouterAuxiliaryLossBackwardArgs, RouterOptions, RouterScore,
-    RouterWeightsArgs, RouterWeightsBackwardArgs, TopKArgs,
+    ChoiceScoresArgs, CombineTokensArgs, CombineWeightGradArgs, DispatchTokensArgs,
+    GroupByExpertArgs, RouterAuxiliaryLossArgs, RouterAuxiliaryLossBackwardArgs, RouterOptions,
+    RouterScore, RouterWeightsArgs, RouterWeightsBackwardArgs, TopKArgs,
 };
 use meshwright_backend::{DType, MAX_TOP_K, RoutingOps, RoutingShape, View, ViewMut};
 
@@ -149,6 +149,10 @@ impl RoutingOps for CudaBackend {
                 ],
             );
         }
+    }
+
+    fn choice_scores(&self, options: RouterOptions, args: ChoiceScoresArgs) {
+        router::choice_scores(self.gpu(), options, args);
     }
 
     fn router_weights(&self, options: RouterOptions, args: RouterWeightsArgs) {

@@ -2,10 +2,10 @@
 
 use std::borrow::Cow;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use meshwright_store::checkpoint::hf::{DerivedTensor, HfConfig, HfSettings, TensorRole};
-use meshwright_store::family::{Family, ModelSizes, Outline};
+use meshwright_store::checkpoint::hf::{DerivedTensor, HfConfig, HfKeys, KeyResult, TensorRole};
+use meshwright_store::family::{Family, SizeFlag};
 
 /// The sizes and constants of a GPT-2 model (Radford et al., "Language Models are Unsupervised Multitask Learners",
 /// 2019): learned positions, LayerNorm, biases, GELU, and a head that is the embedding.
@@ -51,63 +51,64 @@ impl Gpt2Config {
     }
 }
 
-impl HfConfig for Gpt2Config {
-    const MODEL_TYPE: &'static str = "gpt2";
-
-    fn from_settings(keys: &HfSettings<'_>) -> Result<Gpt2Config, String> {
-        refuse_unsupported(keys)?;
-        let (hidden, heads) = (keys.required("n_embd")?, keys.required("n_head")?);
-        if !hidden.is_multiple_of(heads) {
-            return Err(format!("n_head {heads} does not divide n_embd {hidden}"));
+/// A GPT-2 without sizes.
+impl Default for Gpt2Config {
+    fn default() -> Gpt2Config {
+        Gpt2Config {
+            hidden: 1,
+            ffn: 1,
+            layers: 1,
+            heads: 1,
+            vocab: 1,
+            positions: 1,
+            norm_eps: 1e-5,
+            dropout: Gpt2Dropout::default(),
+            bos: Value::Null,
+            eos: Value::Null,
         }
-        let rate = |key: &str| match keys.number(key)? {
-            Some(rate) if rate >= 1.0 => Err(format!("{key} must be below 1, not {rate}")),
-            rate => Ok(rate.unwrap_or(0.1)),
-        };
-        Ok(Gpt2Config {
-            hidden,
-            ffn: keys.count("n_inner")?.unwrap_or(4 * hidden),
-            layers: keys.required("n_layer")?,
-            heads,
-            vocab: keys.required("vocab_size")?,
-            positions: keys.count("n_positions")?.unwrap_or(1024),
-            norm_eps: keys.number("layer_norm_epsilon")?.unwrap_or(1e-5),
-            dropout: Gpt2Dropout {
-                embeddings: rate("embd_pdrop")?,
-                attention: rate("attn_pdrop")?,
-                residual: rate("resid_pdrop")?,
-            },
-            bos: keys.get("bos_token_id").cloned().unwrap_or(Value::Null),
-            eos: keys.get("eos_token_id").cloned().unwrap_or(Value::Null),
-        })
+    }
+}
+
+impl HfConfig for Gpt2Config {
+    const MODEL_TYPES: &'static [&'static str] = &["gpt2"];
+
+    fn architecture(&self) -> Option<&'static str> {
+        Some("GPT2LMHeadModel")
     }
 
-    fn to_json(&self) -> Value {
-        json!({
-            "architectures": ["GPT2LMHeadModel"],
-            "model_type": Gpt2Config::MODEL_TYPE,
-            "n_embd": self.hidden,
-            "n_inner": self.ffn,
-            "n_layer": self.layers,
-            "n_head": self.heads,
-            "vocab_size": self.vocab,
-            "n_positions": self.positions,
-            // An older name, which converters to other formats read.
-            "n_ctx": self.positions,
-            "layer_norm_epsilon": self.norm_eps,
-            "embd_pdrop": self.dropout.embeddings,
-            "attn_pdrop": self.dropout.attention,
-            "resid_pdrop": self.dropout.residual,
-            "bos_token_id": self.bos,
-            "eos_token_id": self.eos,
-            "activation_function": "gelu_new",
-            "tie_word_embeddings": true,
-            "torch_dtype": "float32",
-        })
-    }
-
-    fn layers(&self) -> (&'static str, usize) {
-        ("n_layer", self.layers)
+    fn keys(&mut self, keys: &mut HfKeys<'_>) -> KeyResult {
+        name_fixed_keys(keys)?;
+        keys.size(SizeFlag::Hidden, "n_embd", &mut self.hidden)?;
+        keys.size(SizeFlag::Heads, "n_head", &mut self.heads)?;
+        let Gpt2Config { hidden, heads, .. } = *self;
+        keys.require(hidden.is_multiple_of(heads), || {
+            format!("n_head {heads} does not divide n_embd {hidden}")
+        })?;
+        keys.size_or(SizeFlag::Ffn, "n_inner", &mut self.ffn, 4 * hidden)?;
+        keys.size(SizeFlag::Layers, "n_layer", &mut self.layers)?;
+        keys.size(SizeFlag::Vocab, "vocab_size", &mut self.vocab)?;
+        keys.position_table("n_positions", &mut self.positions, 1024)?;
+        // An older name, which converters to other formats read.
+        keys.write("n_ctx", self.positions);
+        keys.number("layer_norm_epsilon", &mut self.norm_eps, 1e-5)?;
+        let of_file = if keys.is_new() { 0.0 } else { 0.1 };
+        let Gpt2Dropout { embeddings, attention, residual } = &mut self.dropout;
+        for (key, rate) in
+            [("embd_pdrop", embeddings), ("attn_pdrop", attention), ("resid_pdrop", residual)]
+        {
+            keys.number(key, rate, of_file)?;
+            let rate = *rate;
+            keys.require(rate < 1.0, || format!("{key} must be below 1, not {rate}"))?;
+        }
+        let rate = self.dropout.attention;
+        if rate > 0.0 {
+            keys.warn(format!(
+                "attn_pdrop is {rate}, in the file or because it is missing there: dropout of attention weights is not \
+                 applied"
+            ));
+        }
+        keys.token("bos_token_id", &mut self.bos)?;
+        keys.token("eos_token_id", &mut self.eos)
     }
 
     /// Folders of a bare `GPT2Model`, such as the first ones published, omit the prefix `transformer.`. Older ones
@@ -133,55 +134,11 @@ impl HfConfig for Gpt2Config {
     }
 }
 
-impl Family for Gpt2Config {
-    fn of_sizes(sizes: &ModelSizes, seq: usize) -> Result<Gpt2Config, String> {
-        // The head is always tied, independently of the flag.
-        let ModelSizes { hidden, layers, heads, kv_heads, ffn, vocab, .. } = *sizes;
-        if let Some(kv_heads) = kv_heads.filter(|kv_heads| *kv_heads != heads) {
-            return Err(format!(
-                "--kv-heads: {kv_heads} differs from --heads {heads}, but a gpt2 has one key-value head per query \
-                 head; leave --kv-heads out"
-            ));
-        }
-        Ok(Gpt2Config {
-            hidden,
-            ffn: ffn.unwrap_or(4 * hidden),
-            layers,
-            heads,
-            vocab,
-            positions: seq,
-            norm_eps: 1e-5,
-            dropout: Gpt2Dropout::default(),
-            bos: serde_json::Value::Null,
-            eos: serde_json::Value::Null,
-        })
-    }
+impl Family for Gpt2Config {}
 
-    fn outline(&self) -> Outline {
-        Outline {
-            layers: self.layers,
-            hidden: self.hidden,
-            heads: self.heads,
-            kv_heads: self.heads,
-            vocab: self.vocab,
-            longest: Some(self.positions),
-        }
-    }
-
-    fn warning(&self) -> Option<String> {
-        let Gpt2Dropout { attention, .. } = self.dropout;
-        (attention > 0.0).then(|| {
-            format!(
-                "attn_pdrop is {attention}, in config.json or because it is missing there: dropout of attention \
-                 weights \
-                 is not applied"
-            )
-        })
-    }
-}
-
-/// Refuses settings of other GPT-2 models that are not implemented here. Ignoring them would change the results.
-fn refuse_unsupported(keys: &HfSettings<'_>) -> Result<(), String> {
+/// Names keys of other GPT-2 models whose settings are not implemented here, and refuses other values. Ignoring them
+/// would change the results.
+fn name_fixed_keys(keys: &mut HfKeys<'_>) -> KeyResult {
     // Of heads for other tasks, the size of masks that old folders store, and the dtype of scores in half precision.
     keys.ignore(&[
         "summary_type",
@@ -191,19 +148,14 @@ fn refuse_unsupported(keys: &HfSettings<'_>) -> Result<(), String> {
     ]);
     keys.ignore(&["summary_proj_to_labels", "n_ctx", "reorder_and_upcast_attn", "pad_token_id"]);
     // Two names of the tanh approximation.
-    keys.expect_text("activation_function", &["gelu_new", "gelu_pytorch_tanh"])?;
+    keys.only("activation_function", &["gelu_new", "gelu_pytorch_tanh"])?;
+    keys.always_tied()?;
     for (key, wanted) in [
         ("scale_attn_weights", true),
         ("scale_attn_by_inverse_layer_idx", false),
         ("add_cross_attention", false),
-        ("tie_word_embeddings", true),
     ] {
-        match keys.switch(key)? {
-            Some(found) if found != wanted => {
-                return Err(format!("{key} is {found}; only {wanted} is supported"));
-            }
-            _ => {}
-        }
+        keys.only_switch(key, wanted)?;
     }
     for (key, reason) in [
         ("rope_theta", "positions are learned"),
@@ -213,9 +165,10 @@ fn refuse_unsupported(keys: &HfSettings<'_>) -> Result<(), String> {
         ("head_dim", "a head is n_embd / n_head wide"),
         ("intermediate_size", "the width of the feed-forward is n_inner"),
     ] {
-        if keys.get(key).is_some() {
-            return Err(format!("{key} is not a setting of a gpt2, where {reason}; leave it out"));
-        }
+        let found = keys.settings().and_then(|settings| settings.get(key));
+        keys.require(found.is_none(), || {
+            format!("{key} is not a setting of a gpt2, where {reason}; leave it out")
+        })?;
     }
     Ok(())
 }
@@ -224,30 +177,24 @@ fn refuse_unsupported(keys: &HfSettings<'_>) -> Result<(), String> {
 mod tests {
     use super::*;
     use crate::tests::SIZES;
+    use meshwright_store::family::ModelSizes;
+
+    fn of_sizes(sizes: &ModelSizes) -> Result<Gpt2Config, String> {
+        Gpt2Config::of_sizes("gpt2", sizes, 16)
+    }
 
     #[test]
     fn omitted_sizes_have_the_ratios_of_a_gpt2() {
-        let gpt2 = Gpt2Config::of_sizes(&SIZES, 16).unwrap();
+        let gpt2 = of_sizes(&SIZES).unwrap();
         assert_eq!((gpt2.head_dim(), gpt2.ffn, gpt2.outline().longest), (6, 96, Some(16)));
-        assert!(Gpt2Config::of_sizes(&ModelSizes { hidden: 12, heads: 4, ..SIZES }, 16).is_ok());
-        assert!(Gpt2Config::of_sizes(&ModelSizes { kv_heads: Some(4), ..SIZES }, 16).is_ok());
+        assert!(of_sizes(&ModelSizes { hidden: 12, heads: 4, ..SIZES }).is_ok());
+        assert!(of_sizes(&ModelSizes { kv_heads: Some(4), tied: true, ..SIZES }).is_ok());
     }
 
     #[test]
     fn grouped_queries_are_refused_by_flag() {
         let grouped = ModelSizes { kv_heads: Some(2), ..SIZES };
-        let text = Gpt2Config::of_sizes(&grouped, 16).unwrap_err();
+        let text = of_sizes(&grouped).unwrap_err();
         assert!(text.starts_with("--kv-heads: 2 differs from --heads 4, "), "{text}");
-    }
-
-    #[test]
-    fn dropout_of_attention_weights_is_not_applied_silently() {
-        let mut config = Gpt2Config::of_sizes(&SIZES, 16).unwrap();
-        config.dropout = Gpt2Dropout { embeddings: 0.1, attention: 0.0, residual: 0.2 };
-        assert_eq!(config.warning(), None);
-        config.dropout.attention = 0.1;
-        let expected = "attn_pdrop is 0.1, in config.json or because it is missing there: dropout of attention \
-                        weights is not applied";
-        assert_eq!(config.warning().as_deref(), Some(expected));
     }
 }

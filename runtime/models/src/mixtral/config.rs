@@ -2,17 +2,15 @@
 
 use std::borrow::Cow;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use crate::decoder::{
-    DecoderSizes, default_ffn, exported_positions, extend_positions, head_width, is_tensor_name,
-    read_padding, refuse_biases, refuse_layer_types, refuse_rate, refuse_window, tensor_role,
+use crate::decoder_keys::{
+    AttentionDefaults, AttentionFields, default_ffn, is_tensor_name, no_biases, no_layer_types,
+    no_window, tensor_role,
 };
 use meshwright_core::rotary::RopeParameters;
-use meshwright_store::checkpoint::hf::{
-    HfConfig, HfSettings, StackedWeights, TensorRole, read_rope, write_rope,
-};
-use meshwright_store::family::{Family, ModelSizes, Outline};
+use meshwright_store::checkpoint::hf::{HfConfig, HfKeys, KeyResult, StackedWeights, TensorRole};
+use meshwright_store::family::{Family, LoadBalancing, SizeFlag};
 
 /// Weight of the load-balancing loss of a new model.
 const BALANCE: f64 = 0.01;
@@ -66,85 +64,87 @@ impl MixtralConfig {
     const ROUTER_AUX_LOSS_COEF: f64 = 0.001;
 }
 
+/// A Mixtral without sizes.
+impl Default for MixtralConfig {
+    fn default() -> MixtralConfig {
+        MixtralConfig {
+            hidden: 1,
+            ffn: 1,
+            layers: 1,
+            heads: 1,
+            kv_heads: 1,
+            head_dim: 1,
+            experts: 8,
+            top_k: 2,
+            vocab: 1,
+            norm_eps: 1e-5,
+            rope: RopeParameters::with_theta(MixtralConfig::ROPE_THETA),
+            tied: false,
+            max_positions: 1,
+            router_aux_loss_coef: BALANCE,
+            router_z_loss_coef: 0.0,
+            padding: None,
+            bos: Value::Null,
+            eos: Value::Null,
+        }
+    }
+}
+
 impl HfConfig for MixtralConfig {
-    const MODEL_TYPE: &'static str = "mixtral";
+    const MODEL_TYPES: &'static [&'static str] = &["mixtral"];
 
-    fn from_settings(keys: &HfSettings<'_>) -> Result<MixtralConfig, String> {
-        refuse_unsupported(keys)?;
-        // A `null` stands for as many as query heads.
-        let is_null =
-            keys.entries().any(|(key, value)| key == "num_key_value_heads" && value.is_null());
-        let DecoderSizes { hidden, heads, kv_heads, head_dim } =
-            DecoderSizes::read(keys, (!is_null).then_some(8))?;
-        let experts = keys.count("num_local_experts")?.unwrap_or(8);
-        let top_k = keys.count("num_experts_per_tok")?.unwrap_or(2);
-        if top_k > experts {
-            return Err(format!(
-                "num_experts_per_tok {top_k} is more than num_local_experts {experts}"
-            ));
-        }
-        let vocab = keys.required("vocab_size")?;
-        let max_positions = keys.count("max_position_embeddings")?.unwrap_or(131_072);
-        Ok(MixtralConfig {
-            hidden,
-            ffn: keys.required("intermediate_size")?,
-            layers: keys.required("num_hidden_layers")?,
-            heads,
-            kv_heads,
-            head_dim,
-            experts,
-            top_k,
-            vocab,
-            norm_eps: keys.number("rms_norm_eps")?.unwrap_or(1e-5),
-            rope: read_rope(keys, MixtralConfig::ROPE_THETA, head_dim, max_positions)?,
-            tied: keys.switch("tie_word_embeddings")?.unwrap_or(false),
-            max_positions,
-            router_aux_loss_coef: keys
-                .number("router_aux_loss_coef")?
-                .unwrap_or(MixtralConfig::ROUTER_AUX_LOSS_COEF),
-            router_z_loss_coef: keys.number("router_z_loss_coef")?.unwrap_or(0.0),
-            padding: read_padding(keys, vocab)?,
-            bos: keys.get("bos_token_id").cloned().unwrap_or(Value::Null),
-            eos: keys.get("eos_token_id").cloned().unwrap_or(Value::Null),
-        })
+    fn architecture(&self) -> Option<&'static str> {
+        Some("MixtralForCausalLM")
     }
 
-    fn to_json(&self) -> Value {
-        let mut config = json!({
-            "architectures": ["MixtralForCausalLM"],
-            "model_type": MixtralConfig::MODEL_TYPE,
-            "hidden_size": self.hidden,
-            "intermediate_size": self.ffn,
-            "num_hidden_layers": self.layers,
-            "num_attention_heads": self.heads,
-            "num_key_value_heads": self.kv_heads,
-            "head_dim": self.head_dim,
-            "num_local_experts": self.experts,
-            "num_experts_per_tok": self.top_k,
-            "vocab_size": self.vocab,
-            "rms_norm_eps": self.norm_eps,
-            "tie_word_embeddings": self.tied,
-            "max_position_embeddings": exported_positions(&self.rope, self.max_positions),
-            "router_aux_loss_coef": self.router_aux_loss_coef,
-            "router_jitter_noise": 0.0,
-            "sliding_window": null,
-            "pad_token_id": self.padding,
-            "bos_token_id": self.bos,
-            "eos_token_id": self.eos,
-            "hidden_act": "silu",
-            "torch_dtype": "float32",
-        });
-        if let Value::Object(config) = &mut config {
-            if self.router_z_loss_coef > 0.0 {
-                config.insert("router_z_loss_coef".into(), json!(self.router_z_loss_coef));
+    fn keys(&mut self, keys: &mut HfKeys<'_>) -> KeyResult {
+        // Whether a program adds the load-balancing loss; here `--balance` says it.
+        keys.ignore(&["output_router_logits"]);
+        keys.only("hidden_act", &["silu"])?;
+        no_biases(keys, &["attention_bias"])?;
+        no_window(keys)?;
+        no_layer_types(keys)?;
+        for rate in ["router_jitter_noise", "attention_dropout"] {
+            keys.no_rate(rate)?;
+        }
+        keys.write("router_jitter_noise", 0.0);
+        keys.write("sliding_window", Value::Null);
+        keys.size(SizeFlag::Hidden, "hidden_size", &mut self.hidden)?;
+        let ffn = default_ffn(self.hidden);
+        keys.size_or_new(SizeFlag::Ffn, "intermediate_size", &mut self.ffn, ffn)?;
+        keys.size(SizeFlag::Layers, "num_hidden_layers", &mut self.layers)?;
+        let (heads, kv_heads) = (&mut self.heads, &mut self.kv_heads);
+        let fields = AttentionFields { heads, kv_heads, head_dim: &mut self.head_dim };
+        let absent = AttentionDefaults { heads: None, kv_heads: Some(8), head_dim: None };
+        fields.keys(keys, self.hidden, absent)?;
+        keys.size_or(SizeFlag::Experts, "num_local_experts", &mut self.experts, 8)?;
+        keys.size_or(SizeFlag::TopK, "num_experts_per_tok", &mut self.top_k, 2)?;
+        let MixtralConfig { experts, top_k, .. } = *self;
+        keys.require(top_k <= experts, || match keys.is_new() {
+            true => format!("--top-k: {top_k} is more than --experts {experts}"),
+            false => {
+                format!("num_experts_per_tok {top_k} is more than num_local_experts {experts}")
             }
-            write_rope(&self.rope, config);
+        })?;
+        keys.size(SizeFlag::Vocab, "vocab_size", &mut self.vocab)?;
+        keys.number("rms_norm_eps", &mut self.norm_eps, 1e-5)?;
+        keys.tied(&mut self.tied, false)?;
+        keys.max_positions(&mut self.max_positions, 131_072)?;
+        let theta = MixtralConfig::ROPE_THETA;
+        keys.rope(&mut self.rope, theta, self.head_dim, self.max_positions)?;
+        let balance = if keys.is_new() { BALANCE } else { MixtralConfig::ROUTER_AUX_LOSS_COEF };
+        keys.number("router_aux_loss_coef", &mut self.router_aux_loss_coef, balance)?;
+        let z_loss = "router_z_loss_coef";
+        if let Some(settings) = keys.settings() {
+            self.router_z_loss_coef = settings.number(z_loss)?.unwrap_or(0.0);
         }
-        config
-    }
-
-    fn layers(&self) -> (&'static str, usize) {
-        ("num_hidden_layers", self.layers)
+        // Which `transformers` does not have.
+        if self.router_z_loss_coef > 0.0 {
+            keys.write(z_loss, self.router_z_loss_coef);
+        }
+        keys.padding(&mut self.padding, self.vocab, None)?;
+        keys.token("bos_token_id", &mut self.bos)?;
+        keys.token("eos_token_id", &mut self.eos)
     }
 
     /// In memory, newer versions of `transformers` have other names, and the experts of a layer in two tensors; some
@@ -176,110 +176,66 @@ impl HfConfig for MixtralConfig {
 }
 
 impl Family for MixtralConfig {
-    fn of_sizes(sizes: &ModelSizes, seq: usize) -> Result<MixtralConfig, String> {
-        let ModelSizes { hidden, layers, heads, kv_heads, ffn, vocab, tied, .. } = *sizes;
-        Ok(MixtralConfig {
-            hidden,
-            ffn: ffn.unwrap_or_else(|| default_ffn(hidden)),
-            layers,
-            heads,
-            kv_heads: kv_heads.unwrap_or(heads),
-            head_dim: head_width(hidden, heads)?,
-            experts: 8,
-            top_k: 2,
-            vocab,
-            norm_eps: 1e-5,
-            rope: RopeParameters::with_theta(MixtralConfig::ROPE_THETA),
-            tied,
-            max_positions: seq,
-            router_aux_loss_coef: BALANCE,
-            router_z_loss_coef: 0.0,
-            padding: None,
-            bos: serde_json::Value::Null,
-            eos: serde_json::Value::Null,
-        })
-    }
-
-    fn extend_positions(&mut self, seq: usize) -> Option<String> {
-        extend_positions(&mut self.max_positions, &self.rope, seq)
-    }
-
-    fn outline(&self) -> Outline {
-        Outline {
-            layers: self.layers,
-            hidden: self.hidden,
-            heads: self.heads,
-            kv_heads: self.kv_heads,
-            vocab: self.vocab,
-            longest: None,
+    fn set_balancing(
+        &mut self,
+        balance: Option<LoadBalancing>,
+        z_loss: Option<f64>,
+    ) -> Result<(), String> {
+        if let Some(balance) = balance {
+            self.router_aux_loss_coef = balance.weight_of_loss("mixtral")?;
         }
-    }
-
-    fn set_experts(&mut self, experts: Option<usize>, top_k: Option<usize>) -> Result<(), String> {
-        self.experts = experts.unwrap_or(self.experts);
-        self.top_k = top_k.unwrap_or(self.top_k);
-        let MixtralConfig { experts, top_k, .. } = *self;
-        if top_k > experts {
-            return Err(format!("--top-k: {top_k} is more than --experts {experts}"));
-        }
-        Ok(())
-    }
-
-    fn set_penalties(&mut self, balance: Option<f64>, z_loss: Option<f64>) -> Result<(), String> {
-        self.router_aux_loss_coef = balance.unwrap_or(self.router_aux_loss_coef);
         self.router_z_loss_coef = z_loss.unwrap_or(self.router_z_loss_coef);
         Ok(())
     }
-}
-
-/// Refuses settings of other Mixtral-like models that are not implemented here. Ignoring them would change the results.
-fn refuse_unsupported(keys: &HfSettings<'_>) -> Result<(), String> {
-    // Whether a program adds the load-balancing loss; here `--balance` says it.
-    keys.ignore(&["output_router_logits"]);
-    keys.expect_text("hidden_act", &["silu"])?;
-    refuse_biases(keys, &["attention_bias"])?;
-    refuse_rate(keys, "router_jitter_noise")?;
-    refuse_window(keys)?;
-    refuse_layer_types(keys)?;
-    refuse_rate(keys, "attention_dropout")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::tests::SIZES;
+    use meshwright_store::family::ModelSizes;
+
+    fn of_sizes(sizes: &ModelSizes) -> Result<MixtralConfig, String> {
+        MixtralConfig::of_sizes("mixtral", sizes, 16)
+    }
 
     #[test]
     fn omitted_sizes_have_the_ratios_of_a_mixtral() {
-        let mixtral = MixtralConfig::of_sizes(&SIZES, 16).unwrap();
+        let mixtral = of_sizes(&SIZES).unwrap();
         assert_eq!((mixtral.kv_heads, mixtral.head_dim, mixtral.ffn), (4, 6, 64));
         assert_eq!((mixtral.experts, mixtral.top_k, mixtral.rope.theta), (8, 2, 1e6));
         assert_eq!(mixtral.outline().longest, None);
         let sizes = ModelSizes { kv_heads: Some(2), ffn: Some(20), ..SIZES };
-        let mixtral = MixtralConfig::of_sizes(&sizes, 16).unwrap();
+        let mixtral = of_sizes(&sizes).unwrap();
         assert_eq!((mixtral.kv_heads, mixtral.ffn), (2, 20));
     }
 
     #[test]
     fn experts_are_those_of_the_flags() {
-        let mut config = MixtralConfig::of_sizes(&SIZES, 16).unwrap();
-        config.set_experts(Some(4), None).unwrap();
-        assert_eq!((config.experts, config.top_k), (4, 2));
-        config.set_experts(None, Some(3)).unwrap();
-        assert_eq!((config.experts, config.top_k), (4, 3));
-        let refused = config.set_experts(Some(2), None).unwrap_err();
+        let of_flags = |experts, top_k| {
+            let config = of_sizes(&ModelSizes { experts, top_k, ..SIZES });
+            config.map(|config| (config.experts, config.top_k))
+        };
+        assert_eq!(of_flags(Some(4), None), Ok((4, 2)));
+        assert_eq!(of_flags(None, Some(3)), Ok((8, 3)));
+        let refused = of_flags(Some(2), Some(3)).unwrap_err();
         assert_eq!(refused, "--top-k: 3 is more than --experts 2");
     }
 
     #[test]
     fn penalties_are_those_of_the_flags() {
-        let mut config = MixtralConfig::of_sizes(&SIZES, 16).unwrap();
+        let mut config = of_sizes(&SIZES).unwrap();
         let penalties =
             |config: &MixtralConfig| (config.router_aux_loss_coef, config.router_z_loss_coef);
         assert_eq!(penalties(&config), (0.01, 0.0));
-        config.set_penalties(None, Some(0.001)).unwrap();
+        config.set_balancing(None, Some(0.001)).unwrap();
         assert_eq!(penalties(&config), (0.01, 0.001));
-        config.set_penalties(Some(0.0), None).unwrap();
+        config.set_balancing(Some(LoadBalancing::Off), None).unwrap();
         assert_eq!(penalties(&config), (0.0, 0.001));
+        let refused = config.set_balancing(Some(LoadBalancing::Bias(0.1)), None).unwrap_err();
+        assert_eq!(
+            refused,
+            "--balance: a mixtral has no bias of the choice of experts; use batch=X or none"
+        );
     }
 }

@@ -172,7 +172,8 @@ impl LanguageModel for Mixtral {
             z_loss: config.router_z_loss_coef as f32,
         };
         // The weights of a token are the softmax over the logits of the experts that it has chosen.
-        sizes.router = RouterOptions { score: RouterScore::Softmax, normalize: true, scale: 1.0 };
+        sizes.router =
+            RouterOptions { score: RouterScore::Softmax, normalize: true, ..sizes.router };
         sizes
     }
 

@@ -24,9 +24,9 @@ const DEPENDENT: [(&str, &[&str]); 9] = [
     ("optimizer", &["betas", "eps", "momentum"]),
     ("dtype", &["reduce-dtype"]),
     ("init-from", &SIZES),
-    ("init-from", &["architecture"]),
+    ("init-from", &["architecture", "family"]),
     ("architecture", &SIZES),
-    ("architecture", &["init-from"]),
+    ("architecture", &["init-from", "family"]),
 ];
 
 /// Flags that name the file with the sizes of the model.
@@ -250,6 +250,7 @@ mod tests {
              --documents 1 --pack --mask-borders --ema 0.5 --kv-heads 2 --ffn 2 --tied --experts 4 --top-k 1 \
              --optimizer muon",
             "t --architecture a",
+            "t --family qwen3",
             "t --mesh cp=2 --cp ring --init-from a --accept-keys b --balance none --z-loss 0 --lr-schedule wsd",
             "t --eval-data v --eval-steps 1 --early-stop 1",
             "t --eval-fraction 0.5",

@@ -48,7 +48,7 @@ pub use flags::{Change, Flag, FlagKind, Kept};
 pub(super) use kept_flags::{MODEL_FILES, flags_of, is_same, kept_flags};
 pub use lr_schedule::{Decay, LrSchedule};
 pub(super) use memory_advice::memory_advice;
-pub use meshwright_store::family::ModelSizes;
+pub use meshwright_store::family::{LoadBalancing, ModelSizes};
 pub use optimizer::{OptimizerChoice, OptimizerConfig};
 pub use optimizers::{OptimizerEntry, OptimizerFlags, Optimizers};
 pub use own_rows::OwnRows;

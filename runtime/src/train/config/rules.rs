@@ -218,6 +218,11 @@ fn sizes_exclude_a_folder(settings: &RunSettings, problems: &mut Problems) {
         (None, Some(_)) => "--architecture",
         (None, None) => return,
     };
+    if settings.is_given("family") {
+        let message =
+            format!("cannot be combined with {flag}, whose config.json states the family");
+        problems.add(&["family"], message);
+    }
     for name in SIZES.into_iter().filter(|name| settings.is_given(name)) {
         let message = format!("cannot be combined with {flag}, whose config.json sets the sizes");
         problems.add(&[name], message);

@@ -18,7 +18,7 @@ use meshwright_sim::cluster::{Catalog, Cluster, SizedCluster};
 
 use super::fixed_degrees::FixedDegrees;
 use super::flags::{Flag, FlagKind};
-use super::{Decay, DeviceChoice, Precision, ScheduleSource, TimeLimit};
+use super::{Decay, DeviceChoice, LoadBalancing, Precision, ScheduleSource, TimeLimit};
 
 /// Largest upper bound that messages name together with the lower bound.
 const MAX_NAMED_BOUND: u64 = 9;
@@ -154,14 +154,14 @@ pub struct Pair;
 pub struct OptimizerName;
 /// A key of an object.
 pub struct Key;
+/// `model_type` of a family.
+pub struct FamilyName;
 /// Keys separated by commas.
 pub struct KeyList;
 /// A number of tokens, possibly with a suffix: `15.6T`.
 pub struct TokenCount;
 /// Weight of a loss: a number of at least zero that f32 holds.
 pub struct Weight;
-/// Weight of the load-balancing loss; 0 for `none`.
-pub struct Balance;
 
 /// Implements types by a function that reads a value, or states the problem.
 macro_rules! setting_types {
@@ -227,6 +227,10 @@ setting_types! {
     Key: String, Text, |text| {
         if text.is_empty() { Err("needs a key, but the value is empty".into()) } else { Ok(text.to_owned()) }
     };
+    FamilyName: String, Text, |text| match text {
+        "" => Err("needs the name of a family, but the value is empty".into()),
+        name => Ok(name.to_owned()),
+    };
     KeyList: Vec<String>, Text, |text| {
         let keys: Vec<String> = text.split(',').map(|key| key.trim().to_owned()).collect();
         if keys.iter().any(String::is_empty) {
@@ -234,17 +238,7 @@ setting_types! {
         }
         Ok(keys)
     };
-    Balance: f64, Text, |text| {
-        let (kind, weight) = text.split_once('=').unwrap_or((text, ""));
-        match (kind.trim(), number(weight.trim())) {
-            ("none", None) if !text.contains('=') => Ok(0.0),
-            ("batch", Some(weight)) => in_f32(text, weight),
-            ("batch", None) => {
-                Err(format!("`{text}` has no weight of at least 0; write for example batch=0.01"))
-            }
-            _ => Err(format!("`{text}` is not known; use none or batch=X")),
-        }
-    };
+    LoadBalancing: LoadBalancing, Text, parsed;
 }
 
 /// Implements types whose values are words.

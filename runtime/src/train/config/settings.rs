@@ -21,15 +21,15 @@ use super::other_names::OtherName;
 use super::own_rows::OwnRows;
 use super::problems::Problems;
 use super::setting_value::{
-    Balance, Fraction, Key, KeyList, MeshSetting, Natural, Number, OpenFraction, OptimizerName,
+    FamilyName, Fraction, Key, KeyList, MeshSetting, Natural, Number, OpenFraction, OptimizerName,
     OutputForm, Pair, Positive, Seed, SettingType, Size, TokenCount, Weight, WholeNumber,
 };
 use super::settings_macro::{
     as_optional_text, as_text, dashed, kept, read_next, settings, text_of, zero_stage_number,
 };
 use super::{
-    Decay, DeviceChoice, ModelSource, OptimizerConfig, Optimizers, PipelineConfig, Precision,
-    SaveConfig, ScheduleSource, TimeLimit, ValidationConfig,
+    Decay, DeviceChoice, LoadBalancing, ModelSource, OptimizerConfig, Optimizers, PipelineConfig,
+    Precision, SaveConfig, ScheduleSource, TimeLimit, ValidationConfig,
 };
 
 const MACHINE: &str = "Devices and ranks";
@@ -106,6 +106,9 @@ settings! {
         architecture: Option<PathBuf>, "PATH", at "/model/architecture" Free;
         "Leave out these keys of the config.json of --init-from or --architecture, which the program does not know"
         accept_keys: Option<KeyList>, "KEY,..", at "/accept-keys" Free;
+        "Family of a new model, its model_type: llama, qwen3 or another one that the program trains [default: the \
+         program's first]"
+        family: Option<FamilyName>, "NAME", at "/family" Free => family;
         "Width of the residual stream"
         hidden: Size = "128", "N", at "/model/new/hidden" Free;
         "Transformer blocks"
@@ -121,13 +124,14 @@ settings! {
         vocab: Size = "256", "N", at "/model/new/vocab" Free;
         "Use one weight for the token embedding and the output head"
         tied: bool, at "/model/new/tied" Free;
-        "Experts of each block, num_local_experts of a config.json [default: 8 for a Mixtral; other families have none]"
+        "Experts of each block, num_local_experts of a config.json [default: 8 for families with experts]"
         experts: Option<Size>, "N", at "/model/new/experts" Free;
-        "Experts that each token chooses, num_experts_per_tok of a config.json [default: 2 for a Mixtral]"
+        "Experts that each token chooses, num_experts_per_tok of a config.json [default: 2]"
         top_k: Option<Size>, "N", at "/model/new/top-k" Free;
-        "Load-balancing loss of each router of experts: none, or batch=X with weight X [default: router_aux_loss_coef \
-         of the config.json of --init-from or --architecture, else 0.01]"
-        balance: Option<Balance>, "LOSS", at "/balance" Warn => balance;
+        "Load balancing of each router of experts: none, batch=X for a load-balancing loss of weight X, or bias=X for \
+         a bias of the choice that changes by X after each step [default: router_aux_loss_coef or router_bias_rate of \
+         the config.json of --init-from or --architecture, else batch=0.01, and bias=0.001 for a DeepSeek-V3]"
+        balance: Option<LoadBalancing>, "WAY", at "/balance" Warn => balance;
         "Weight of the z-loss of each router of experts, which keeps its logits small [default: router_z_loss_coef of \
          the config.json of --init-from or --architecture, else 0]"
         z_loss: Option<Weight>, "X", at "/z-loss" Warn => z_loss;

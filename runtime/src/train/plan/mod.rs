@@ -32,6 +32,7 @@ use crate::checkpoint::{Checkpoint, RunHistory, StoredDtype};
 use crate::data::{Dataset, Tokenizer};
 use crate::layout::AxisId;
 use crate::nn::Sizes;
+use crate::state_dict::HfName;
 use crate::tensor::ParamRef;
 use meshwright_sim::StepLog;
 
@@ -55,6 +56,7 @@ pub use opened_model::OpenedModel;
 pub use outputs::PreparedOutputs;
 pub use pipeline::{PipelinePlan, build_model};
 pub use resume::{open_if_any, open_resumed, take_saved_settings, warn_of_newer_checkpoints};
+pub use saved_architecture::saved_family;
 pub use saved_settings::{other_samples, settings_to_save};
 pub use validation::Validation;
 
@@ -74,6 +76,8 @@ pub struct Plan {
     pub sizes: Sizes,
     /// The schedule and the stages, if the mesh has a `pp` axis, or stages are measured.
     pub pipeline: Option<PipelinePlan>,
+    /// Names of the tensors of the model.
+    pub hf_names: Vec<HfName>,
     /// Content of the folder of `--export-hf`.
     pub export: Option<HfFormat>,
     /// Number of parameters, in elements.
@@ -131,13 +135,15 @@ impl Plan {
             let _ = family.extend_positions(longest);
         }
         let architecture = family.to_json();
+        let hf_names = M::hf_names(&family);
         if let Some(warning) = family.extend_positions(config.seq) {
             print_line(&format!("warning: --seq: {warning}"));
         }
         let export = match &config.export_hf {
             Some(_) => {
-                let of_model = (&family, weights.as_ref(), &params[..]);
-                Some(describe_export::<M>(&config, of_model, tokenizer.as_ref())?)
+                let tensors = hf_tensors(&hf_names, &params, "--export-hf")?;
+                let of_model = (&family, weights.as_ref(), tensors);
+                Some(describe_export(&config, of_model, tokenizer.as_ref())?)
             }
             None => None,
         };
@@ -159,6 +165,7 @@ impl Plan {
             architecture,
             sizes,
             pipeline,
+            hf_names,
             export,
             parameters,
             memory,
@@ -215,9 +222,9 @@ impl Plan {
 
 /// Returns the content of the folder of `--export-hf`. That of `--init-from` lends it what the run does not change. A
 /// new model has the tokenizer of its data.
-fn describe_export<M: LanguageModel>(
+fn describe_export<C: HfConfig>(
     config: &Config,
-    (family, weights, params): (&M::Config, Option<&HfFolder>, &[ParamRef]),
+    (family, weights, tensors): (&C, Option<&HfFolder>, Vec<(String, Vec<usize>)>),
     tokenizer: Option<&Tokenizer>,
 ) -> Result<HfFormat> {
     let flag = "--export-hf";
@@ -237,7 +244,7 @@ fn describe_export<M: LanguageModel>(
     // A folder of --init-from states it, or does not.
     let of_documents = config.documents.map(|documents| documents.end);
     let end = of_documents.or_else(|| tokenizer.and_then(Tokenizer::end_of_text));
-    let mut format = HfFormat::new(family, hf_tensors::<M>(params, flag)?)
+    let mut format = HfFormat::new(family, tensors)
         .with_end_token(end.filter(|_| source.is_none()))
         .with_dtype(dtype.unwrap_or_else(of_run))
         .with_side_files(side_files.map_err(Error::of_flag(flag))?);

@@ -2,7 +2,7 @@
 
 use crate::checkpoint::hf::HfFolder;
 use crate::nn::{RecomputeOverride, Sizes};
-use crate::state_dict::HfMapping;
+use crate::state_dict::{HfMapping, HfName};
 use crate::tensor::ParamRef;
 use crate::train::config::Config;
 use crate::train::{Error, Family, LanguageModel, Outline, Result};
@@ -49,11 +49,13 @@ impl ModelPlan {
         weights: Option<&HfFolder>,
         available: Option<f64>,
     ) -> Result<ModelPlan> {
-        let sizes = M::sizes(family);
+        let (sizes, names) = (M::sizes(family), M::hf_names(family));
+        let weights = weights.map(|weights| (weights, &names[..]));
         ModelPlan::of_sizes::<M>(config, family.outline(), sizes, weights, available)
     }
 
-    /// Declares a model of other sizes than its configuration, such as fewer layers.
+    /// Declares a model of other sizes than its configuration, such as fewer layers; `weights` have the names of their
+    /// tensors.
     ///
     /// # Errors
     /// As [`new`](Self::new).
@@ -61,7 +63,7 @@ impl ModelPlan {
         config: &Config,
         outline: Outline,
         mut sizes: Sizes,
-        weights: Option<&HfFolder>,
+        weights: Option<(&HfFolder, &[HfName])>,
         available: Option<f64>,
     ) -> Result<ModelPlan> {
         sizes.recompute = config.recompute.or(sizes.recompute);
@@ -84,9 +86,9 @@ impl ModelPlan {
         let attention = built.flops_per_token(config.seq, |_| true) - parameters;
         let flops = ModelFlops { parameters, attention };
         check_experts(config, &params)?;
-        if let Some(weights) = weights {
+        if let Some((weights, names)) = weights {
             let flag = "--init-from";
-            let tensors = hf_tensors::<M>(&params, flag)?;
+            let tensors = hf_tensors(names, &params, flag)?;
             weights.check_tensors(&tensors).map_err(Error::of_flag(flag))?;
         }
         let pipeline = PipelinePlan::for_model(config, &rank, &built, &sizes)?;
@@ -110,10 +112,11 @@ impl ModelPlan {
 ///
 /// # Errors
 /// Names that do not fit the model.
-pub fn hf_tensors<M: LanguageModel>(
+pub fn hf_tensors(
+    names: &[HfName],
     params: &[ParamRef],
     flag: &'static str,
 ) -> Result<Vec<(String, Vec<usize>)>> {
-    let mapping = HfMapping::new(M::HF_NAMES, params).map_err(Error::of_flag(flag))?;
+    let mapping = HfMapping::new(names, params).map_err(Error::of_flag(flag))?;
     Ok(mapping.shapes())
 }

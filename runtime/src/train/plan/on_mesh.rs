@@ -32,6 +32,7 @@ impl Plan {
             architecture: self.architecture.clone(),
             sizes,
             pipeline,
+            hf_names: self.hf_names.clone(),
             export: None,
             parameters: self.parameters,
             memory,

@@ -31,27 +31,39 @@ impl<F: Family> OpenedModel<F> {
             ModelSource::Architecture(path) => {
                 let flag = "--architecture";
                 let file = F::read_architecture(path, &config.accept_keys);
-                let ConfigFile { config: family, warning, .. } =
+                let ConfigFile { config: family, warnings, .. } =
                     file.map_err(Error::of_flag(flag))?;
-                let warnings = warning.into_iter().collect();
                 OpenedModel { family, weights: None, warnings }.with_source(flag, path)
             }
             ModelSource::New(sizes) => {
-                let mut family = F::of_sizes(sizes, config.seq).map_err(Error::Input)?;
-                family.set_experts(sizes.experts, sizes.top_k).map_err(Error::Input)?;
+                let model_type = model_type::<F>(config.family.as_deref())?;
+                let family = F::of_sizes(model_type, sizes, config.seq).map_err(Error::Input)?;
                 OpenedModel { family, weights: None, warnings: Vec::new() }
             }
         };
-        opened.family.set_penalties(config.balance, config.z_loss).map_err(Error::Input)?;
+        opened.family.set_balancing(config.balance, config.z_loss).map_err(Error::Input)?;
         Ok(opened)
     }
 
-    /// Adds the family's warning, and puts the source in front of all.
+    /// Puts the source in front of all warnings.
     fn with_source(mut self, flag: &str, path: &Path) -> OpenedModel<F> {
-        self.warnings.extend(self.family.warning());
         for warning in &mut self.warnings {
             *warning = format!("{flag} {}: {warning}", path.display());
         }
         self
     }
+}
+
+/// Returns the family of a new model: that of `--family`, or the first one.
+fn model_type<F: Family>(given: Option<&str>) -> Result<&'static str> {
+    let known = F::MODEL_TYPES;
+    let Some(given) = given else { return Ok(known[0]) };
+    let found = known.iter().find(|known| **known == given);
+    found.copied().ok_or_else(|| {
+        Error::Input(format!(
+            "--family: \"{given}\" is not trained by this program, which trains {}; the program `train` takes each \
+             family of this library",
+            known.join(", ")
+        ))
+    })
 }

@@ -29,14 +29,18 @@ const DERIVED_SIZES: [(&str, &str); 5] = [
     ("num_experts_per_tok", "--top-k"),
 ];
 
+/// Returns the family of the model of a checkpoint, if it states it.
+pub fn saved_family(checkpoint: &Checkpoint) -> Option<&str> {
+    checkpoint.manifest().state.config.get(ARCHITECTURE)?.get("model_type")?.as_str()
+}
+
 /// Checks that a checkpoint is of a model of family `C`.
 pub fn check_family<C: HfConfig>(checkpoint: &Checkpoint) -> Result<()> {
-    let saved = &checkpoint.manifest().state.config[ARCHITECTURE]["model_type"];
-    match saved.as_str() {
-        Some(saved) if saved != C::MODEL_TYPE => Err(Error::Input(format!(
+    match saved_family(checkpoint) {
+        Some(saved) if !C::MODEL_TYPES.contains(&saved) => Err(Error::Input(format!(
             "--resume: {} is of a {saved}, and this program trains a {}; use the program that has saved it",
             checkpoint.folder().display(),
-            C::MODEL_TYPE
+            C::MODEL_TYPES.join(", ")
         ))),
         _ => Ok(()),
     }

@@ -8,7 +8,7 @@ use crate::layout::{AxisId, AxisSet};
 use crate::mesh::MeshShape;
 use crate::tensor::ZeroStage;
 use crate::train::config::{
-    Change, Config, FLAGS, Flag, FlagKind, Kept, flags_of, is_same, kept_flags,
+    Change, Config, FLAGS, Flag, FlagKind, Kept, LoadBalancing, flags_of, is_same, kept_flags,
 };
 use crate::train::{Decay, Result};
 
@@ -21,6 +21,9 @@ const SAVED_FLAGS: &str = "flags";
 /// flag they come from the folder of `--init-from`.
 const AUXILIARY_WEIGHTS: [(&str, &str); 2] =
     [("balance", "router_aux_loss_coef"), ("z-loss", "router_z_loss_coef")];
+
+/// The key of the rate of biases of the choice, which `transformers` does not have.
+const BIAS_RATE: &str = "router_bias_rate";
 
 /// A setting that differs, `None` where it is not given.
 struct Difference {
@@ -61,10 +64,10 @@ fn auxiliary_weight(flag: &str, architecture: &Value) -> Option<String> {
     let (_, key) = AUXILIARY_WEIGHTS.iter().find(|(name, _)| *name == flag)?;
     architecture.get(AUXILIARY_WEIGHTS[0].1)?;
     // A weight of 0 may be left out.
-    Some(match (flag, architecture[key].as_f64().unwrap_or(0.0)) {
-        ("balance", 0.0) => "none".to_owned(),
-        ("balance", weight) => format!("batch={weight}"),
-        (_, weight) => weight.to_string(),
+    let number = |key: &str| architecture[key].as_f64().unwrap_or(0.0);
+    Some(match flag {
+        "balance" => LoadBalancing::of_weights(number(key), number(BIAS_RATE)).to_string(),
+        _ => number(key).to_string(),
     })
 }
 

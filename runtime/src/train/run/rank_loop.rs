@@ -91,7 +91,7 @@ impl<'a, M: LanguageModel> RankLoop<'a, M> {
         // Ranks may read their files at different speeds, and wait for the slowest one below.
         let waits_for_files = rank.comms().extend_time_limit();
         if let (None, Some(folder)) = (&plan.resume, &plan.weights) {
-            import_hf(folder, M::HF_NAMES, &params).map_err(Error::of_flag("--init-from"))?;
+            import_hf(folder, &plan.hf_names, &params).map_err(Error::of_flag("--init-from"))?;
         }
         let mut state = RankState::new(rank.clone(), built, pipeline, &config.optimizer)?;
         if let Some(checkpoint) = &plan.resume {

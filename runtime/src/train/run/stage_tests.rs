@@ -7,7 +7,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::fixture::{TestModel, TinyGpt2, TinyLlama, build_tiny, on_ranks, plant_gradients};
-use crate::checkpoint::hf::{HfConfig, HfFolder, HfFormat, HfSettings};
+use crate::checkpoint::hf::{HfConfig, HfFolder, HfFormat, HfKeys, KeyResult};
 use crate::checkpoint::{
     Checkpoint, CheckpointWriter, Keep, RankFile, RunHistory, TensorBox, TensorSource, TrainState,
 };
@@ -212,21 +212,14 @@ fn groups_are_judged_by_the_whole_model() {
 }
 
 /// Hugging Face configuration of the tests, without settings.
+#[derive(Clone, Default)]
 pub(super) struct TinyConfig;
 
 impl HfConfig for TinyConfig {
-    const MODEL_TYPE: &'static str = "tiny";
+    const MODEL_TYPES: &'static [&'static str] = &["tiny"];
 
-    fn from_settings(_: &HfSettings<'_>) -> Result<TinyConfig, String> {
-        Ok(TinyConfig)
-    }
-
-    fn to_json(&self) -> Value {
-        json!({ "model_type": "tiny" })
-    }
-
-    fn layers(&self) -> (&'static str, usize) {
-        ("layers", 4)
+    fn keys(&mut self, _: &mut HfKeys<'_>) -> KeyResult {
+        Ok(())
     }
 }
 

@@ -121,7 +121,7 @@ impl<M: LanguageModel> RankLoop<'_, M> {
     fn export_and_sample(&self) -> Result<(Vec<u32>, usize)> {
         let RankState { rank, built, pipeline, .. } = &self.state;
         if let (Some(folder), Some(format)) = (&self.plan.config.export_hf, &self.plan.export) {
-            let exported = export_hf(rank, folder, format, M::HF_NAMES, &built.params());
+            let exported = export_hf(rank, folder, format, &self.plan.hf_names, &built.params());
             exported.map_err(Error::of_flag("--export-hf")).map_err(|error| {
                 error.of_export(describe_repeated_export(self.plan, self.saved))
             })?;

@@ -20,9 +20,9 @@ pub struct ModelSizes {
     pub vocab: usize,
     /// `--tied`: one weight for embedding and head.
     pub tied: bool,
-    /// `--experts`: experts of each block, for [`Family::set_experts`](super::Family::set_experts).
+    /// `--experts`: experts of each block.
     pub experts: Option<usize>,
-    /// `--top-k`: experts that each token chooses, for [`Family::set_experts`](super::Family::set_experts).
+    /// `--top-k`: experts that each token chooses.
     pub top_k: Option<usize>,
 }
 

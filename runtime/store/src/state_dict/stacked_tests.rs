@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::{HfMapping, HfName, export_hf, import_hf};
 use crate::checkpoint::TensorBox;
-use crate::checkpoint::hf::{HfConfig, HfFolder, HfFormat, HfSettings};
+use crate::checkpoint::hf::{HfConfig, HfFolder, HfFormat, HfKeys, KeyResult};
 use meshwright_comm::{CommError, launch};
 use meshwright_core::layout::{Ep, Split, Stacked, Tp};
 use meshwright_core::nn::{Build, Builder, RmsNorm, Sizes, build};
@@ -123,21 +123,14 @@ fn entries_that_fit_no_stack_are_refused() {
     });
 }
 
+#[derive(Clone, Default)]
 struct TinyConfig;
 
 impl HfConfig for TinyConfig {
-    const MODEL_TYPE: &'static str = "tiny";
+    const MODEL_TYPES: &'static [&'static str] = &["tiny"];
 
-    fn from_settings(_: &HfSettings<'_>) -> Result<TinyConfig, String> {
-        Ok(TinyConfig)
-    }
-
-    fn to_json(&self) -> Value {
-        json!({ "model_type": "tiny" })
-    }
-
-    fn layers(&self) -> (&'static str, usize) {
-        ("layers", 2)
+    fn keys(&mut self, _: &mut HfKeys<'_>) -> KeyResult {
+        Ok(())
     }
 }
 

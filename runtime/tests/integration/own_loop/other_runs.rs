@@ -29,9 +29,7 @@ fn sizes() -> Sizes {
         rope: RopeParameters::default(),
         tied: false,
         max_positions: 8,
-        padding: None,
-        bos: serde_json::Value::Null,
-        eos: serde_json::Value::Null,
+        ..LlamaConfig::default()
     })
 }
 

@@ -1,5 +1,7 @@
 //! Weights and auxiliary loss of one token in f64, as their documentation defines them.
 
+use meshwright_backend::ExpertGroups;
+
 /// Tokens of each case.
 pub const TOKENS: usize = 5;
 
@@ -32,11 +34,43 @@ fn log_sum_exp(x: &[f64]) -> f64 {
     max + x.iter().map(|x| (x - max).exp()).sum::<f64>().ln()
 }
 
-/// Returns the weights of choices for a scale of 1.
-pub fn weights(is_sigmoid: bool, normalize: bool, logits: &[f64], choices: &[u32]) -> Vec<f64> {
+/// Returns the scores that experts are chosen by, without the experts outside of the best groups.
+pub fn choice_scores(
+    is_sigmoid: bool,
+    groups: Option<ExpertGroups>,
+    logits: &[f64],
+    bias: &[f64],
+) -> Vec<f64> {
+    let mut scores = scores(is_sigmoid, logits);
+    scores.iter_mut().zip(bias).for_each(|(score, bias)| *score += bias);
+    let Some(ExpertGroups { count, best, top }) = groups else { return scores };
+    let size = scores.len() / count;
+    let sum_of_best = |group: &[f64]| {
+        let mut group = group.to_vec();
+        group.sort_by(|a, b| b.total_cmp(a));
+        group[..top].iter().sum::<f64>()
+    };
+    let sums: Vec<f64> = scores.chunks_exact(size).map(sum_of_best).collect();
+    let mut order: Vec<usize> = (0..count).collect();
+    order.sort_by(|a, b| sums[*b].total_cmp(&sums[*a]).then(a.cmp(b)));
+    for group in &order[best..] {
+        scores[group * size..][..size].fill(f64::NEG_INFINITY);
+    }
+    scores
+}
+
+/// Returns the weights of choices for a scale of 1, divided by their sum if there is a `divisor`, which is added to the
+/// sum of sigmoids.
+pub fn weights(
+    is_sigmoid: bool,
+    divisor: Option<f64>,
+    logits: &[f64],
+    choices: &[u32],
+) -> Vec<f64> {
     let scores = scores(is_sigmoid, logits);
     let chosen: Vec<f64> = choices.iter().map(|choice| scores[*choice as usize]).collect();
-    let sum: f64 = if normalize { chosen.iter().sum() } else { 1.0 };
+    let added = if is_sigmoid { divisor } else { Some(0.0) };
+    let sum = divisor.map_or(1.0, |_| chosen.iter().sum::<f64>() + added.unwrap_or_default());
     chosen.into_iter().map(|score| score / sum).collect()
 }
 

@@ -1,5 +1,6 @@
 //! Routing of tokens to experts and back.
 
+mod choice;
 mod formula;
 mod router;
 
@@ -10,6 +11,7 @@ use meshwright_backend::{DType, RoutingShape};
 
 use crate::values::numbers_below;
 use crate::{FLOATS, Operand, Target, scaled, values};
+pub use choice::{choice_scores, equal_scores};
 pub use router::{independent_tokens, no_score, penalties, weights};
 
 /// Returns the columns of the `k` largest, NaN before all numbers, and the lower of equal ones first.

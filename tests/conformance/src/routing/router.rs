@@ -17,7 +17,13 @@ const Z: f32 = 0.1;
 /// Returns every combination of options.
 fn all_options() -> impl Iterator<Item = RouterOptions> {
     SCORES.into_iter().flat_map(|score| {
-        [true, false].map(|normalize| RouterOptions { score, normalize, scale: SCALE })
+        [(true, 0.0), (false, 0.0), (true, 1e-3)].map(|(normalize, sum_epsilon)| RouterOptions {
+            score,
+            normalize,
+            scale: SCALE,
+            sum_epsilon,
+            groups: None,
+        })
     })
 }
 
@@ -111,8 +117,9 @@ pub fn weights(target: &Target) {
                 for (logits, (choices, dweights)) in logits.chunks_exact(experts).zip(of_choices) {
                     let (logits, dweights) = (wide(logits), wide(dweights));
                     let weights = |logits: &[f64]| {
-                        let weights =
-                            formula::weights(is_sigmoid, options.normalize, logits, choices);
+                        let epsilon = f64::from(options.sum_epsilon);
+                        let divisor = options.normalize.then_some(epsilon);
+                        let weights = formula::weights(is_sigmoid, divisor, logits, choices);
                         weights.into_iter().map(|weight| weight * f64::from(SCALE))
                     };
                     expected.extend(weights(&logits));

@@ -46,8 +46,7 @@ pub struct Unit {
     scope: Rc<str>,
     /// The axes of [`AxisSet::TOKENS`] that split its parameters.
     split: AxisSet,
-    /// True if its parameters are not trained.
-    is_frozen: bool,
+    training: UnitTraining,
     len: Cell<usize>,
     params: RefCell<Vec<Weak<ParamEntry>>>,
     values: UnitValues,
@@ -67,24 +66,42 @@ pub struct Unit {
     owners: OnceCell<UnitOwners>,
 }
 
+/// Training of the parameters of a unit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum UnitTraining {
+    /// An optimizer updates them.
+    Trained,
+    /// Nothing changes them.
+    Frozen,
+    /// They have no gradient, and the program writes them between steps.
+    Buffers,
+}
+
 impl Unit {
-    /// Creates the unit of those parameters in `scope`, the path of a field, that `split` splits, and that are frozen
-    /// or trained.
-    pub(crate) fn new(rank: &Rank, scope: &Rc<str>, split: AxisSet, is_frozen: bool) -> Rc<Unit> {
+    /// Creates the unit of those parameters in `scope`, the path of a field, that `split` splits, and that are trained
+    /// in this way.
+    pub(crate) fn new(
+        rank: &Rank,
+        scope: &Rc<str>,
+        split: AxisSet,
+        training: UnitTraining,
+    ) -> Rc<Unit> {
         let mut name = scope.to_string();
         if !split.is_empty() {
             name += &format!(" (split over {split})");
         }
-        if is_frozen {
-            name += " (frozen)";
-        }
+        name += match training {
+            UnitTraining::Trained => "",
+            UnitTraining::Frozen => " (frozen)",
+            UnitTraining::Buffers => " (buffers)",
+        };
         Rc::new_cyclic(|this| Unit {
             this: Weak::clone(this),
             rank: rank.clone(),
             name,
             scope: Rc::clone(scope),
             split,
-            is_frozen,
+            training,
             len: Cell::new(0),
             params: RefCell::default(),
             values: UnitValues::default(),
@@ -119,7 +136,17 @@ impl Unit {
 
     /// Returns true if its parameters are not trained: the unit has no gradient and no optimizer state.
     pub fn is_frozen(&self) -> bool {
-        self.is_frozen
+        self.training != UnitTraining::Trained
+    }
+
+    /// Returns true if its parameters are buffers: f32 at every compute dtype, and whole on every rank.
+    fn has_buffers(&self) -> bool {
+        self.training == UnitTraining::Buffers
+    }
+
+    /// Returns true if both units were built together, or are the same.
+    pub(crate) fn is_of_model_of(&self, other: &Unit) -> bool {
+        other.units_of_model().iter().any(|unit| std::ptr::eq(&**unit, self))
     }
 
     /// Returns true if both units hold parameters of the same field, or are the same.
@@ -194,7 +221,7 @@ impl Unit {
     /// Allocates the buffers and initializes every parameter.
     pub(crate) fn allocate(&self) {
         self.allocate_values();
-        if !self.is_frozen {
+        if !self.is_frozen() {
             self.allocate_gradient();
         }
         for param in self.entries() {
@@ -207,7 +234,7 @@ impl Unit {
     pub(crate) fn is_selected_in(&self, units: &[Rc<Unit>]) -> bool {
         let is_given = |unit: &Rc<Unit>| units.iter().any(|given| Rc::ptr_eq(given, unit));
         let model = self.units_of_model();
-        self.is_selected.get() || model.iter().filter(|unit| !unit.is_frozen).all(is_given)
+        self.is_selected.get() || model.iter().filter(|unit| !unit.is_frozen()).all(is_given)
     }
 
     /// Returns the owners, or `None` if the model is built without pipeline stages: then every rank owns the unit.
@@ -300,6 +327,9 @@ impl Unit {
 
     /// Returns the ZeRO stage in effect.
     pub(super) fn stage(&self) -> ZeroStage {
+        if self.has_buffers() {
+            return ZeroStage::Replicated;
+        }
         self.rank.zero_stage_over(self.shardable_axes())
     }
 

@@ -19,7 +19,7 @@ use super::Unit;
 /// | 1, 2 | `whole`, whose shard is updated | `whole`, and the shard of `master` |
 /// | 3 | `own` | `own`, and the shard of `master` |
 ///
-/// Frozen units have no `master`.
+/// Frozen units have no `master`; buffers are f32 at stage 0.
 #[derive(Default)]
 pub(super) struct UnitValues {
     /// All of the unit in the compute dtype.
@@ -79,7 +79,7 @@ impl Unit {
     pub(super) fn allocate_values(&self) {
         let (rank, shard) = (&self.rank, self.shard());
         let zeros = |dtype, len, category| rank.allocator().zeros(dtype, len, category);
-        let dtype = rank.compute_dtype();
+        let dtype = if self.has_buffers() { DType::F32 } else { rank.compute_dtype() };
         if self.stage() == ZeroStage::Parameters {
             let own = zeros(dtype, shard.len(), Category::Parameters);
             *self.values.own.borrow_mut() = Some(Arc::new(own));

@@ -17,7 +17,7 @@ use std::any::TypeId;
 use std::rc::Rc;
 
 use crate::layout::{AxisId, AxisSet, Dim, DimInfo, Dims};
-use crate::tensor::{Extent, Init, Param, ParamDims, ParamRef, Rank, Role};
+use crate::tensor::{Extent, Init, Param, ParamDims, ParamRef, Rank, Role, UnitTraining};
 use meshwright_comm::Site;
 
 use super::{AttentionOptions, HeadOptions, RecomputePolicy, Sizes};
@@ -141,6 +141,15 @@ impl<'a> Builder<'a> {
         self.declare_param(self.join(name), init, ShardSizes::Uneven, Role::Table)
     }
 
+    /// Declares the buffer `name` of this field, shaped `S`: a tensor that belongs to the model, and is saved, loaded
+    /// and exported as its parameters are, but has no gradient. It is f32 at every compute dtype, and each rank has all of
+    /// it that it computes with; [`ParamRef::write`] changes it between steps. Split dims must divide evenly.
+    pub fn buffer<S: Dims>(&mut self, name: &str, init: Init) -> Param<S> {
+        let (path, dims) = (self.join(name), ParamDims::of_shape::<S>());
+        let training = UnitTraining::Buffers;
+        Param::new(self.declare_ref(path, init, ShardSizes::Even, Role::Layer, dims, training))
+    }
+
     /// Declares this field itself as a parameter shaped `S`.
     pub(crate) fn field_param<S: Dims>(&mut self, init: Init) -> Param<S> {
         self.declare_param(self.path.clone(), init, ShardSizes::Even, Role::Field)
@@ -153,7 +162,10 @@ impl<'a> Builder<'a> {
         shards: ShardSizes,
         role: Role,
     ) -> Param<S> {
-        Param::new(self.declare_ref(path, init, shards, role, ParamDims::of_shape::<S>()))
+        let training =
+            if self.params.is_frozen { UnitTraining::Frozen } else { UnitTraining::Trained };
+        let dims = ParamDims::of_shape::<S>();
+        Param::new(self.declare_ref(path, init, shards, role, dims, training))
     }
 
     /// Declares a parameter of these dims.
@@ -166,6 +178,7 @@ impl<'a> Builder<'a> {
         shards: ShardSizes,
         role: Role,
         dims: ParamDims,
+        training: UnitTraining,
     ) -> ParamRef {
         self.check_param_dims(dims.infos, dims.stacked);
         if let Some(param) = self.shared_param(&path, dims.infos) {
@@ -173,7 +186,7 @@ impl<'a> Builder<'a> {
         }
         self.state.rank.note_use_of(dims.varies);
         let extents = dims.infos.iter().map(|dim| self.extent(dim, shards)).collect();
-        let unit = self.units.unit_for(self.state, dims.varies, self.params.is_frozen);
+        let unit = self.units.unit_for(self.state, dims.varies, training);
         let rows = dims.infos.first().map(|dim| self.size_of(dim));
         let init = self.init_of(&path, init, rows);
         let param = ParamRef::new(&path, dims, extents, init, role, &unit);

@@ -20,6 +20,6 @@ mod weights;
 
 pub use grouped_bias::{GroupedBias, GroupedBiasInput};
 pub use grouped_linear::{GroupedInput, GroupedLinear};
-pub use meshwright_backend::{RouterOptions, RouterScore};
+pub use meshwright_backend::{ExpertGroups, RouterOptions, RouterScore};
 pub use router::{Router, RouterInput};
 pub use routing::{RouterPenalties, TokenRouting};

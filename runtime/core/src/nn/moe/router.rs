@@ -4,7 +4,9 @@ use std::marker::PhantomData;
 use std::panic::Location;
 
 use crate::layout::{AxisSet, Dims, Ends, Here, OnEveryRank, Seal, Whole};
-use crate::tensor::{Init, Operand, Param, ParamRef, gradient_axes};
+use crate::tensor::{
+    Init, Operand, Param, ParamRef, Value, add_param_to, gradient_axes, note_expert_loads,
+};
 use meshwright_backend::{MAX_TOP_K, RouterOptions, RoutingShape};
 use meshwright_comm::Site;
 use meshwright_mesh::__internal::local_len;
@@ -19,13 +21,22 @@ use crate::nn::debug::debug_layers;
 /// A router: a linear layer from `I` to a logit for each of the experts `E`, and the top-k choice, the `C` best of them
 /// for each token. The size of the dim `C` is the number of experts that a token chooses.
 ///
-/// Shape: `[.., I]` to a routing of tokens `[..]`; `weight[I, E]`.
+/// Shape: `[.., I]` to a routing of tokens `[..]`; `weight[I, E]`, optional `bias[E]` and `choice_bias[E]`.
 ///
 /// Logits, scores and weights are f32 for every compute dtype. Of experts with equal logits, the lower ones are chosen.
 /// [`Sizes::router`](crate::nn::Sizes::router) has the options, and [`Sizes::penalties`](crate::nn::Sizes::penalties)
 /// the weights of auxiliary losses. The choice has no gradient; the weights have.
+///
+/// The logits have a bias if `Sizes::with_optional("router.bias", true)` names it by the field of the router. With
+/// `"router.choice_bias"` tokens choose by the sum of score and a buffer, which does not enter the weights, and which
+/// [`Sizes::choice_bias_rate`](crate::nn::Sizes::choice_bias_rate) changes after each step.
 pub struct Router<I, E, C> {
     weight: ParamRef,
+    bias: Option<ParamRef>,
+    /// The bias of the choice, a buffer.
+    choice_bias: Option<ParamRef>,
+    /// Change of the bias of the choice after each step.
+    rate: f32,
     options: RouterOptions,
     penalties: RouterPenalties,
     /// Number of experts that a token chooses.
@@ -48,14 +59,29 @@ impl<I, E, C> Router<I, E, C> {
         let x = x.operand().value();
         let site = self.site.clone().at_location(Location::caller());
         let path = self.weight.path();
-        let logits = router_logits(x, &self.weight, T::Shape::GRADIENT_AXES);
-        let (weights, chosen) = choose_experts(&logits, self.chosen, self.options, path);
+        let logits = self.logits(x, T::Shape::GRADIENT_AXES);
+        let choice_bias = self.choice_bias.as_ref();
+        let (weights, chosen) =
+            choose_experts(&logits, self.chosen, self.options, choice_bias, path);
         let (tokens, experts) = logits.extents().split_at(logits.extents().len() - 1);
         let shape = RoutingShape { tokens: local_len(tokens), top_k: self.chosen };
         let tokens = tokens.to_vec();
         let choices =
             Choices::new(logits.rank(), tokens, (shape, experts[0].local), &chosen, &site);
+        if let Some(bias) = choice_bias.filter(|_| self.rate > 0.0) {
+            let axes = <T::Shape as RouterInput<I>>::Lead::VARIES;
+            note_expert_loads(logits.rank(), bias, axes, self.rate, &choices.counts);
+        }
         TokenRouting::new(choices, weights, logits.clone(), self.options.score, self.penalties)
+    }
+
+    #[track_caller]
+    fn logits(&self, x: &Value, axes: AxisSet) -> Value {
+        let logits = router_logits(x, &self.weight, axes);
+        match &self.bias {
+            Some(bias) => add_param_to(&logits, bias, axes),
+            None => logits,
+        }
     }
 }
 
@@ -85,6 +111,15 @@ where
                 options.scale
             ));
         }
+        if !(options.sum_epsilon.is_finite() && options.sum_epsilon >= 0.0) {
+            builder.problem(format_args!(
+                "`Sizes::router` adds {} to sums of scores, but adds a finite number of at least 0",
+                options.sum_epsilon
+            ));
+        }
+        if let Some(mistake) = options.groups.and_then(|groups| groups.mistake(experts, chosen)) {
+            builder.problem(format_args!("the groups of `Sizes::router` do not fit: {mistake}"));
+        }
         let penalties = builder.sizes().penalties;
         if ![penalties.balance, penalties.z_loss].iter().all(|weight| weight.is_finite()) {
             builder.problem(format_args!(
@@ -94,7 +129,37 @@ where
         let std = builder.sizes().init_std;
         let weight: Param<(I, E)> = builder.param("weight", Init::Normal(std));
         let (weight, site) = (weight.handle().clone(), builder.site());
-        Router { weight, options, penalties, chosen, site, kind: PhantomData }
+        let bias = builder.has_inner("bias").then(|| {
+            let bias: Param<(E,)> = builder.param("bias", Init::Zeros);
+            bias.handle().clone()
+        });
+        let choice_bias = builder.has_inner("choice_bias").then(|| {
+            let bias: Param<(E,)> = builder.buffer("choice_bias", Init::Zeros);
+            bias.handle().clone()
+        });
+        let rate = builder.sizes().choice_bias_rate;
+        if !(rate.is_finite() && rate >= 0.0) {
+            builder.problem(format_args!(
+                "`Sizes::choice_bias_rate` is {rate}, but is a finite number of at least 0"
+            ));
+        }
+        if rate > 0.0 && choice_bias.is_none() {
+            builder.problem(format_args!(
+                "`Sizes::choice_bias_rate` is {rate}, but the router has no bias of the choice: add it by \
+                 `Sizes::with_optional(\"router.choice_bias\", true)`, with the name of this field"
+            ));
+        }
+        Router {
+            weight,
+            bias,
+            choice_bias,
+            rate,
+            options,
+            penalties,
+            chosen,
+            site,
+            kind: PhantomData,
+        }
     }
 }
 

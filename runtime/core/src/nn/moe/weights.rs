@@ -6,9 +6,11 @@ use std::sync::Arc;
 
 use crate::tensor::{
     AlwaysRecomputed, Count, Extent, InBackward, Operands, Operation, OperationBackward,
-    OperationForward, OperationInput, Value, apply,
+    OperationForward, OperationInput, ParamRef, Rank, UnitSlice, Value, apply,
 };
-use meshwright_backend::ops::routing::{RouterWeightsArgs, RouterWeightsBackwardArgs, TopKArgs};
+use meshwright_backend::ops::routing::{
+    ChoiceScoresArgs, RouterWeightsArgs, RouterWeightsBackwardArgs, TopKArgs,
+};
 use meshwright_backend::{Buffer, Category, DType, RouterOptions};
 use meshwright_mesh::__internal::local_len;
 
@@ -18,6 +20,7 @@ pub(super) fn choose_experts(
     logits: &Value,
     k: usize,
     options: RouterOptions,
+    choice_bias: Option<&ParamRef>,
     path: &str,
 ) -> (Value, Arc<Buffer>) {
     let (tokens, experts) = logits.extents().split_at(logits.extents().len() - 1);
@@ -27,6 +30,7 @@ pub(super) fn choose_experts(
         experts: experts[0].local,
         k,
         options,
+        choice_bias: choice_bias.cloned(),
         chosen: Rc::clone(&chosen),
     };
     let operands = Operands::<Count<1>, Count<0>> {
@@ -46,8 +50,30 @@ struct Weights {
     experts: usize,
     k: usize,
     options: RouterOptions,
+    choice_bias: Option<ParamRef>,
     /// The chosen experts, written by forward.
     chosen: Rc<OnceCell<Arc<Buffer>>>,
+}
+
+impl Weights {
+    /// Returns the scores that tokens choose by, unless they choose by the logits.
+    fn choice_scores(&self, rank: &Rank, logits: &Buffer) -> Option<Buffer> {
+        if self.choice_bias.is_none() && self.options.groups.is_none() {
+            return None;
+        }
+        let bias = self.choice_bias.as_ref().map(ParamRef::values);
+        let mut scores = rank.alloc_scratch(DType::F32, logits.len());
+        rank.backend().choice_scores(
+            self.options,
+            ChoiceScoresArgs {
+                experts: self.experts,
+                logits: logits.view(),
+                bias: bias.as_ref().map(UnitSlice::view),
+                scores: scores.view_mut(),
+            },
+        );
+        Some(scores)
+    }
 }
 
 impl Operation<Count<1>, Count<0>> for Weights {
@@ -60,11 +86,12 @@ impl Operation<Count<1>, Count<0>> for Weights {
         let logits = logits.compute().data;
         let mut weights = rank.alloc_statistics(tokens * k);
         let mut choices = rank.allocator().alloc(DType::U32, tokens * k, Category::Activations);
+        let scores = self.choice_scores(rank, &logits);
         rank.backend().top_k(TopKArgs {
             experts,
             k,
-            scores: logits.view(),
-            // The weights overwrite the chosen logits.
+            scores: scores.as_ref().unwrap_or(&logits).view(),
+            // The weights overwrite the chosen scores.
             values: weights.view_mut(),
             choices: choices.view_mut(),
         });

@@ -1,6 +1,6 @@
 //! A dim cut into parts, each with a name.
 
-use crate::layout::{Dims, Local, Reads, RenameDim, Seal, refuse_repeated, refuse_routed};
+use crate::layout::{Dims, Local, Reads, RenameDim, Seal, refuse_repeated, refuse_routed_dim};
 use crate::tensor::Tensor;
 
 use super::{check_range, note_count};
@@ -60,7 +60,7 @@ impl<S: Dims> Tensor<S> {
         K: PartSizes<N::PartSizes>,
     {
         let (_, _): (D, N) = (of, to);
-        const { refuse_routed::<S>() }
+        const { refuse_routed_dim::<S>(<D as Reads<S, P>>::DIM) }
         let sizes = sizes.part_sizes();
         let sizes = sizes.as_ref();
         for size in sizes {

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::layout::{Dims, Local, Reads, RenameDim, refuse_repeated, refuse_routed};
+use crate::layout::{Dims, Local, Reads, RenameDim, refuse_repeated, refuse_routed_dim};
 use crate::tensor::Tensor;
 use meshwright_mesh::Extent;
 
@@ -28,7 +28,7 @@ impl<S: Dims> Tensor<S> {
     {
         let (_, _): (D, E) = (of, to);
         const {
-            refuse_routed::<S>();
+            refuse_routed_dim::<S>(<D as Reads<S, P>>::DIM);
             refuse_repeated::<<D as RenameDim<S, E, P>>::Out>();
         }
         let dim = <D as Reads<S, P>>::DIM;

@@ -3,7 +3,7 @@
 use std::panic::Location;
 
 use crate::context::scope;
-use crate::layout::{Dims, DropDim, Internal, TakeDim, refuse_routed};
+use crate::layout::{Dims, DropDim, Internal, TakeDim, refuse_routed_dim};
 use crate::tensor::Tensor;
 use crate::tensor::reduce::SumState;
 use meshwright_comm::Site;
@@ -29,7 +29,7 @@ impl<S: Dims> Tensor<S> {
         D::PartialOver: SumState<D::Left>,
     {
         let _: D = dim;
-        const { refuse_routed::<S>() }
+        const { refuse_routed_dim::<S>(<D as TakeDim<S, P>>::DIM) }
         let rank = self.rank();
         let site = Site::new(scope::current_or("Tensor::select")).at_location(Location::caller());
         // The ranks that share the dim select one element together.

@@ -60,7 +60,7 @@ fn flags_reach_their_fields() {
     let config = parse(
         "--mesh fsdp=2,cp=2 --device cuda --nondeterministic --no-graphs --dtype bf16 --reduce-dtype bf16 --zero 2 \
          --recompute every=2 --cp hybrid=2 --micro-batches 4 --memory-limit 1.5GiB --threads 3 --hidden 64 --layers 2 \
-         --heads 8 --kv-heads 2 --ffn 100 --vocab 300 --tied --experts 6 --top-k 3 --data d.bin --tokenizer t.json \
+         --heads 8 --kv-heads 2 --ffn 100 --vocab 300 --tied --experts 6 --top-k 3 --family qwen3 --data d.bin --tokenizer t.json \
          --text-key body --token-dtype u32 --order shuffled --documents 7 --pack --mask-borders --batch 8 --seq 32 \
          --steps 50 --seed 7 --lr 3e-4 --optimizer muon --momentum 0.8 --ema 0.999 --lr-schedule wsd --warmup 5 \
          --min-lr 1e-5 --betas 0.8,0.99 --eps 1e-6 \
@@ -98,6 +98,7 @@ fn flags_reach_their_fields() {
             experts: Some(6),
             top_k: Some(3),
         }),
+        family: Some("qwen3".into()),
         accept_keys: Vec::new(),
         balance: None,
         z_loss: None,
@@ -196,16 +197,21 @@ fn rank_settings_follow_from_flags() {
 fn penalties_of_routers_are_read() {
     let read = |line: &str| parse(line).map(|config| (config.balance, config.z_loss));
     assert_eq!(read("").unwrap(), (None, None));
-    assert_eq!(read("--balance none --z-loss 0").unwrap(), (Some(0.0), Some(0.0)));
-    assert_eq!(read("--balance batch=0.05 --z-loss 1e-3").unwrap(), (Some(0.05), Some(1e-3)));
+    assert_eq!(read("--balance none --z-loss 0").unwrap(), (Some(LoadBalancing::Off), Some(0.0)));
+    let loss = Some(LoadBalancing::Loss(0.05));
+    assert_eq!(read("--balance batch=0.05 --z-loss 1e-3").unwrap(), (loss, Some(1e-3)));
+    assert_eq!(read("--balance loss=0.05").unwrap(), (loss, None));
+    let bias = Some(LoadBalancing::Bias(1e-3));
+    assert_eq!(read("--balance bias=0.001").unwrap(), (bias, None));
     for (line, reason) in [
         ("--balance batch", "`batch` has no weight of at least 0; write for example batch=0.01"),
         ("--balance batch=-1", "`batch=-1` has no weight"),
         ("--balance batch=inf", "`batch=inf` has no weight"),
-        ("--balance none=1", "`none=1` is not known; use none or batch=X"),
+        ("--balance none=1", "`none=1` is not known; use none, batch=X or bias=X"),
         ("--balance 0.01", "`0.01` is not known"),
-        ("--balance sequence=1", "`sequence=1` is not known; use none or batch=X"),
-        ("--balance bias=0.001", "`bias=0.001` is not known"),
+        ("--balance sequence=1", "`sequence=1` is not known; use none, batch=X or bias=X"),
+        ("--balance bias", "`bias` has no rate of at least 0; write for example bias=0.001"),
+        ("--balance bias=-0.1", "`bias=-0.1` has no rate"),
         ("--z-loss -1", "--z-loss"),
     ] {
         let text = read(line).unwrap_err().to_string();

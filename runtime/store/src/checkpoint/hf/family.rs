@@ -6,30 +6,54 @@ use std::path::Path;
 use serde_json::{Map, Value};
 
 use super::file_names::CONFIG;
+use super::model_type::{architectures, class_of, model_type_of, quoted};
 use super::unread_keys::check_unread;
-use super::{DerivedTensor, HfSettings, StackedWeights, other_content};
+use super::{DerivedTensor, HfKeys, HfSettings, KeyResult, StackedWeights, other_content};
 use crate::checkpoint::{CheckpointError, files};
 
 /// The configuration of a model in the Hugging Face format, and the names of tensors in its folders.
 ///
-/// One type per family, such as `LlamaConfig` and `Gpt2Config`.
-pub trait HfConfig: Sized {
-    /// `model_type` of the family's folders.
-    const MODEL_TYPE: &'static str;
+/// One type per struct of a model, such as `Gpt2Config`. It may serve several families, if they are one struct.
+/// `Default` is a configuration of the first family, whose fields [`keys`](Self::keys) sets.
+pub trait HfConfig: Clone + Default {
+    /// `model_type` of the folders of each family.
+    const MODEL_TYPES: &'static [&'static str];
 
-    /// Reads the configuration from the keys of `config.json`. Absent keys have the defaults of the `transformers`
-    /// library.
+    /// Returns a configuration of one of [`MODEL_TYPES`](Self::MODEL_TYPES), before its keys are read.
+    fn of_type(model_type: &'static str) -> Self {
+        let _ = model_type;
+        Self::default()
+    }
+
+    /// Returns the `model_type` of this configuration.
+    fn model_type(&self) -> &'static str {
+        Self::MODEL_TYPES[0]
+    }
+
+    /// Returns the class of `transformers` that loads the model, if it has one.
+    fn architecture(&self) -> Option<&'static str> {
+        None
+    }
+
+    /// Names each key of `config.json` with the field that has its value. Keys that it does not name are refused when a
+    /// folder is read.
     ///
     /// # Errors
     /// A size that is missing or of the wrong type, and any setting that is not implemented here, by name: ignoring it
-    /// would change the results.
-    fn from_settings(settings: &HfSettings<'_>) -> Result<Self, String>;
+    /// would change the results. There are none when a file is written: [`HfKeys::require`] checks values of files and
+    /// flags.
+    fn keys(&mut self, keys: &mut HfKeys<'_>) -> KeyResult;
 
     /// Returns the `config.json` that `transformers` loads as this model in f32, with its `model_type`.
-    fn to_json(&self) -> Value;
-
-    /// Returns the number of layers and its key in `config.json`.
-    fn layers(&self) -> (&'static str, usize);
+    fn to_json(&self) -> Value {
+        let mut keys = written(self).written();
+        keys.insert("model_type".into(), self.model_type().into());
+        keys.insert("torch_dtype".into(), "float32".into());
+        if let Some(class) = self.architecture() {
+            keys.insert("architectures".into(), Value::from(vec![class]));
+        }
+        Value::Object(keys)
+    }
 
     /// Returns what a tensor that a folder stores as `stored` is to the model.
     fn tensor_role<'a>(&self, stored: &'a str) -> TensorRole<'a> {
@@ -52,8 +76,8 @@ pub trait HfConfig: Sized {
     /// Reads `config.json` of `folder`. Keys that nothing reads are left out if `accepted` has them.
     ///
     /// # Errors
-    /// A file that is missing or not JSON, another family's, with settings that [`from_settings`](Self::from_settings)
-    /// refuses, or with keys that it does not read.
+    /// A file that is missing or not JSON, another family's, with settings that [`keys`](Self::keys) refuses, or with
+    /// keys that it does not name.
     fn read(folder: &Path, accepted: &[String]) -> Result<ConfigFile<Self>, CheckpointError> {
         read_file(&folder.join(CONFIG), accepted, refuse_quantized)
     }
@@ -75,6 +99,15 @@ pub trait HfConfig: Sized {
     }
 }
 
+/// Returns the keys of a configuration with its values, and its sizes.
+pub(crate) fn written<C: HfConfig>(config: &C) -> HfKeys<'static> {
+    let mut keys = HfKeys::writing();
+    let written = config.clone().keys(&mut keys);
+    // `HfKeys::require` refuses values of files and flags only.
+    written.expect("a configuration can be written");
+    keys
+}
+
 /// Reads a `config.json`; `check` is of its keys, once they are known to be of the family.
 fn read_file<C: HfConfig>(
     path: &Path,
@@ -85,12 +118,15 @@ fn read_file<C: HfConfig>(
     let keys = serde_json::from_slice(&text).map_err(|error| format!("not JSON: {error}"));
     let file = keys.and_then(|keys: Map<String, Value>| {
         let settings = HfSettings::new(&keys);
-        check_family::<C>(&settings)?;
+        let model_type = model_type_of(&settings, C::MODEL_TYPES)?;
         check(&settings)?;
-        let config = C::from_settings(&settings)?;
+        let mut config = C::of_type(model_type);
+        let mut pass = HfKeys::reading(&settings);
+        config.keys(&mut pass)?;
         check_architecture(&settings, &config)?;
-        let warning = check_unread(&settings, accepted)?;
-        Ok(ConfigFile { config, keys, warning })
+        let unread = check_unread(&settings, accepted)?;
+        let warnings = unread.into_iter().chain(pass.into_warnings()).collect();
+        Ok(ConfigFile { config, keys, warnings })
     });
     file.map_err(|reason| CheckpointError::settings(path, reason))
 }
@@ -102,8 +138,8 @@ pub struct ConfigFile<C> {
     pub config: C,
     /// All keys of the file.
     pub keys: Map<String, Value>,
-    /// Returns a warning about its keys, if there is one.
-    pub warning: Option<String>,
+    /// Warnings about its keys.
+    pub warnings: Vec<String>,
 }
 
 /// The use of a tensor of a folder.
@@ -111,40 +147,14 @@ pub struct ConfigFile<C> {
 pub enum TensorRole<'a> {
     /// A tensor of the model, by its usual name.
     Model(Cow<'a, str>),
+    /// One that no model here computes with, such as a layer for another task. It is left out, with a warning.
+    Unused,
+    /// One whose model is not supported, for this reason: the end of a sentence about the tensor.
+    Refused(&'static str),
     /// Several tensors of the model in one.
     StackOfWeights(StackedWeights),
     /// One that follows from others. It is compared with them.
     Derived(DerivedTensor),
-}
-
-/// Programs of this library, by the `model_type` of the folders that they take.
-const PROGRAMS: [(&str, &str); 3] =
-    [("llama", "train_llama"), ("gpt2", "train_gpt2"), ("mixtral", "train_mixtral")];
-
-/// Returns the next step for the folder of another family.
-fn other_program(family: &str) -> String {
-    match PROGRAMS.iter().find(|(own, _)| *own == family) {
-        Some((_, program)) => format!("{program} trains it"),
-        None => {
-            let known = PROGRAMS.map(|(own, program)| format!("{own} ({program})")).join(", ");
-            format!(
-                "no program of this library takes it yet: there are {known}, and the page \"Model families\" of the \
-                 book says how to add one"
-            )
-        }
-    }
-}
-
-/// Refuses the folder of another family before its settings are read, since their names differ.
-fn check_family<C: HfConfig>(settings: &HfSettings<'_>) -> Result<(), String> {
-    match settings.text("model_type")? {
-        Some(found) if found != C::MODEL_TYPE => Err(format!(
-            "model_type is \"{found}\", and this program trains a \"{}\"; {}",
-            C::MODEL_TYPE,
-            other_program(found)
-        )),
-        _ => Ok(()),
-    }
 }
 
 /// Refuses weights that are not numbers of the model.
@@ -162,27 +172,22 @@ fn refuse_quantized(settings: &HfSettings<'_>) -> Result<(), String> {
 fn check_architecture<C: HfConfig>(settings: &HfSettings<'_>, config: &C) -> Result<(), String> {
     let is_key = |(key, _): &(&str, &Value)| *key == "architectures";
     let Some((_, found)) = settings.entries().find(is_key) else { return Ok(()) };
-    let family = C::MODEL_TYPE.replace(['_', '-'], "").to_lowercase();
-    let names: Vec<String> = found
-        .as_array()
-        .into_iter()
-        .flatten()
-        .filter_map(Value::as_str)
-        .map(str::to_lowercase)
-        .collect();
+    let family = class_of(config.model_type());
+    let names = architectures(settings);
     let other = names.iter().position(|name| !name.starts_with(&family));
     if let (None, Some(other)) = (settings.get("model_type"), other) {
         return Err(format!(
-            "architectures has {}, and there is no model_type; this program trains a \"{}\"",
+            "architectures has {}, and there is no model_type; this program trains a {}",
             found[other],
-            C::MODEL_TYPE
+            quoted(C::MODEL_TYPES)
         ));
     }
     let is_known = |name: &String| {
         let class = name.strip_prefix(&family);
         class.is_some_and(|class| ["forcausallm", "lmheadmodel", "model"].contains(&class))
     };
-    if names.iter().all(is_known) || Some(found) == config.to_json().get("architectures") {
+    let own = config.architecture().map(|class| Value::from(vec![class]));
+    if names.iter().all(is_known) || Some(found) == own.as_ref() {
         settings.ignore(&["architectures"]);
     }
     Ok(())

@@ -10,10 +10,11 @@ use super::file_names::CONFIG;
 use super::stacked::{StackedPart, StackedWeights};
 use super::stored_names::{common_prefix, names_in_model};
 use super::weight_files::open_weights;
-use super::{ConfigFile, HfConfig, TensorRole, other_content};
+use super::{ConfigFile, HfConfig, TensorRole, other_content, written};
 use crate::checkpoint::load::compare_tensors;
 use crate::checkpoint::tensors::TensorFile;
 use crate::checkpoint::{CheckpointError, StoredDtype, TensorBox, TensorSource};
+use crate::family::SizeFlag;
 
 /// An open folder. Its files are memory-mapped, so only tensors that are read take memory.
 #[derive(Debug)]
@@ -61,31 +62,37 @@ impl HfFolder {
         {
             return Err(CheckpointError::settings(folder, reason));
         }
-        let ConfigFile { mut config, keys, warning } = C::read(folder, accepted)?;
+        let ConfigFile { mut config, keys, warnings } = C::read(folder, accepted)?;
         let (files, stored) = open_weights(folder)?;
-        let (key, layers) = config.layers();
-        if layers > stored.len() {
-            let held = stored.len();
+        let sizes = written(&config).sizes;
+        let layers = sizes.iter().find(|size| size.flag == SizeFlag::Layers);
+        if let Some(size) = layers.filter(|size| size.value > stored.len()) {
+            let (key, layers, held) = (size.key, size.value, stored.len());
             let reason = format!("{key} is {layers}, but the weights hold {held} tensors in all");
             return Err(CheckpointError::settings(&folder.join(CONFIG), reason));
         }
-        let warnings = warning.map(|warning| format!("config.json: {warning}"));
+        let warnings = warnings.into_iter().map(|warning| format!("config.json: {warning}"));
         let mut opened = HfFolder {
             folder: folder.to_owned(),
             files,
             places: HashMap::new(),
             keys,
             config: config.to_json(),
-            warnings: warnings.into_iter().collect(),
+            warnings: warnings.collect(),
         };
         let names = names_in_model(stored.keys(), |name| config.is_tensor_name(name));
-        let mut derived = Vec::new();
+        let (mut derived, mut unused) = (Vec::new(), Vec::new());
         for (name, (stored, file)) in names.into_iter().zip(stored) {
             let place = StoredTensor { file, stored, part: None };
             match config.tensor_role(&name) {
                 TensorRole::Model(name) => opened.add(name.into_owned(), place)?,
                 TensorRole::StackOfWeights(weights) => opened.add_stacked(&weights, &place)?,
                 TensorRole::Derived(kind) => derived.push((kind, name, place)),
+                TensorRole::Unused => unused.push(name),
+                TensorRole::Refused(reason) => {
+                    let path = &opened.files[place.file].0;
+                    return Err(CheckpointError::tensor_error(path, &place.stored, reason));
+                }
             }
         }
         for (kind, name, place) in derived {
@@ -95,6 +102,13 @@ impl HfFolder {
                 }
                 kind => opened.check_derived(&kind, &place)?,
             }
+        }
+        unused.sort();
+        if let [first, ..] = &unused[..] {
+            opened.warnings.push(format!(
+                "the model does not use {} of the tensors, such as `{first}`: they are neither trained nor exported",
+                unused.len()
+            ));
         }
         Ok((config, opened))
     }
@@ -191,7 +205,7 @@ impl HfFolder {
             let reason = format!(
                 "differs from `{}`, which a {} takes for its head; remove the one that is not used from the folder",
                 embedding.stored,
-                C::MODEL_TYPE
+                config.model_type()
             );
             return Err(CheckpointError::tensor_error(&head_file.0, &place.stored, reason));
         }

@@ -7,6 +7,8 @@ mod family;
 pub(crate) mod file_names;
 mod format;
 mod import;
+mod keys;
+pub(crate) mod model_type;
 mod other_content;
 mod rope;
 #[cfg(test)]
@@ -20,10 +22,13 @@ pub(crate) mod weight_files;
 
 pub use derived::DerivedTensor;
 pub use export::{ExportLock, HfExport};
+pub(crate) use family::written;
 pub use family::{ConfigFile, HfConfig, TensorRole};
 pub use format::HfFormat;
 pub use import::HfFolder;
-pub use rope::{read_rope, write_rope};
+pub use keys::{HfKeys, KeyResult};
+pub use model_type::read_model_type;
+pub use rope::{read_rope, read_rope_object, read_rope_objects, write_rope};
 pub use settings::HfSettings;
 pub use side_files::SideFiles;
 pub use stacked::StackedWeights;

@@ -36,6 +36,20 @@ pub fn read_rope(
         partial_rotary_factor: keys.number("partial_rotary_factor")?.unwrap_or(1.0),
         scaling: RopeScaling::Default,
     };
+    read_rope_objects(keys, plain, head_dim, max_positions)
+}
+
+/// Reads the rotary parameters of a model as [`read_rope`], but for the base and the rotated fraction of a file whose
+/// objects do not have them, which are those of `plain`: some families have other keys for them.
+///
+/// # Errors
+/// As [`read_rope`].
+pub fn read_rope_objects(
+    keys: &HfSettings<'_>,
+    plain: RopeParameters,
+    head_dim: usize,
+    max_positions: usize,
+) -> Result<RopeParameters, String> {
     let lengths =
         Lengths { original: keys.count("original_max_position_embeddings")?, max_positions };
     let mut found: Option<(&str, RopeParameters)> = None;
@@ -55,6 +69,29 @@ pub fn read_rope(
     }
 }
 
+/// Reads the rotary parameters of the object at `path`, such as `rope_parameters` and the kind of some layers; `None` if
+/// the file does not have it. Absent keys have the values of `plain`.
+///
+/// # Errors
+/// As [`read_rope`].
+pub fn read_rope_object(
+    keys: &HfSettings<'_>,
+    path: &[&str],
+    plain: &RopeParameters,
+    head_dim: usize,
+    max_positions: usize,
+) -> Result<Option<RopeParameters>, String> {
+    let Some((name, inner)) = path.split_first() else {
+        let lengths = Lengths { original: None, max_positions };
+        let parameters = read_object(keys, plain, &lengths)?;
+        parameters.rotary_dim(head_dim)?;
+        return Ok(Some(parameters));
+    };
+    let Some(object) = keys.object(name)? else { return Ok(None) };
+    let parameters = read_rope_object(&object, inner, plain, head_dim, max_positions);
+    parameters.map_err(|problem| format!("{name}.{problem}"))
+}
+
 /// Sequence lengths at the top level of `config.json`.
 struct Lengths {
     /// `original_max_position_embeddings`, which takes precedence over the key of the object.
@@ -72,7 +109,12 @@ fn read_object(
     refuse_other_forms(object)?;
     // Newer files have both.
     let older = object.text("type")?;
-    let kind = object.text("rope_type")?.or(older);
+    let kind = match object.text("rope_type")?.or(older) {
+        // Names of `longrope` in older files of Phi-3.
+        Some("su") => Some("longrope"),
+        Some("yarn") if object.get("short_factor").is_some() => Some("longrope"),
+        kind => kind,
+    };
     let required = |key: &str| {
         let number = object.number(key)?;
         number.ok_or_else(|| format!("{key} is missing"))
@@ -156,7 +198,7 @@ fn refuse_other_forms(object: &HfSettings<'_>) -> Result<(), String> {
     }
     match object.entries().find(|(_, value)| value.is_object()) {
         Some((key, _)) => Err(format!(
-            "{key} is an object, but rotary parameters of their own for some layers are not supported"
+            "{key} is an object, but rotary parameters of their own for some layers are not supported in this family"
         )),
         None => Ok(()),
     }

@@ -61,8 +61,8 @@ impl<'a> HfSettings<'a> {
         unread
     }
 
-    /// Returns true if the file has a key at this path.
-    pub(super) fn has(&self, path: &str) -> bool {
+    /// Returns true if the file has a key at this path, with dots between the keys of objects; also if it is `null`.
+    pub fn has(&self, path: &str) -> bool {
         let is_inside = |(key, value): (&String, &Value)| match (path.strip_prefix(key), value) {
             (Some(""), _) => true,
             (Some(rest), Value::Object(object)) => {

@@ -93,7 +93,9 @@ pub fn check_unread(
         }
     }
     unread.retain(|(path, value)| {
-        let is_inert = INERT.binary_search(&path.as_str()).is_ok();
+        // A part of a model has a configuration of the same kind.
+        let key = path.strip_prefix("text_config.").unwrap_or(path);
+        let is_inert = INERT.binary_search(&key).is_ok();
         !is_inert && !is_empty(value) && !accepted.contains(path)
     });
     let (off, unknown): (Vec<_>, Vec<_>) = unread.into_iter().partition(|(_, value)| is_off(value));

@@ -6,25 +6,18 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use super::super::faults::{Fault, with_fault};
-use super::super::hf::{HfConfig, HfExport, HfFolder, HfFormat, HfSettings};
+use super::super::hf::{HfConfig, HfExport, HfFolder, HfFormat, HfKeys, KeyResult};
 use super::super::*;
 
 /// A configuration without settings.
+#[derive(Clone, Default)]
 struct Plain;
 
 impl HfConfig for Plain {
-    const MODEL_TYPE: &'static str = "plain";
+    const MODEL_TYPES: &'static [&'static str] = &["plain"];
 
-    fn from_settings(_: &HfSettings<'_>) -> Result<Plain, String> {
-        Ok(Plain)
-    }
-
-    fn to_json(&self) -> Value {
-        json!({ "model_type": Plain::MODEL_TYPE })
-    }
-
-    fn layers(&self) -> (&'static str, usize) {
-        ("layers", 1)
+    fn keys(&mut self, _: &mut HfKeys<'_>) -> KeyResult {
+        Ok(())
     }
 }
 

@@ -1,9 +1,9 @@
-//! A Llama: context-parallel attention, sequence-parallel residual stream, column- and row-parallel layers,
+//! A decoder like Llama: context-parallel attention, sequence-parallel residual stream, column- and row-parallel layers,
 //! vocabulary-parallel embedding and head.
 
 use meshwright::prelude::*;
 
-use super::{HF_NAMES, LlamaConfig};
+use super::DecoderConfig;
 
 dims! {
     /// Sequences of the global batch, distributed over the data axes.
@@ -31,11 +31,11 @@ pub type Stream = Tensor<(Batch, Split<Seq, Tp>, Hidden)>;
 #[model]
 pub struct Mlp {
     #[sharded(tp = "col")]
-    gate: Linear<Hidden, Ffn>,
+    gate: Affine<Hidden, Ffn>,
     #[sharded(tp = "col")]
-    up: Linear<Hidden, Ffn>,
+    up: Affine<Hidden, Ffn>,
     #[sharded(tp = "row", scatter = Seq)]
-    down: Linear<Ffn, Hidden>,
+    down: Affine<Ffn, Hidden>,
 }
 
 #[forward]
@@ -50,25 +50,27 @@ impl Mlp {
 #[model]
 pub struct SelfAttention {
     #[sharded(tp = "col")]
-    q: Linear<Hidden, (Heads, HeadDim)>,
+    q: Affine<Hidden, (Heads, HeadDim)>,
     #[sharded(tp = "col")]
-    k: Linear<Hidden, (KvHeads, HeadDim)>,
+    k: Affine<Hidden, (KvHeads, HeadDim)>,
     #[sharded(tp = "col")]
-    v: Linear<Hidden, (KvHeads, HeadDim)>,
+    v: Affine<Hidden, (KvHeads, HeadDim)>,
+    q_norm: Option<RmsNorm<HeadDim>>,
+    k_norm: Option<RmsNorm<HeadDim>>,
     rope: Rope<HeadDim>,
     /// The attention itself, without projections.
     #[sharded(cp = "ring")]
     pub core: Attention<Heads, KvHeads, HeadDim>,
     #[sharded(tp = "row", scatter = Seq)]
-    o: Linear<(Heads, HeadDim), Hidden>,
+    o: Affine<(Heads, HeadDim), Hidden>,
 }
 
 #[forward]
 impl SelfAttention {
     /// Returns the stream that the attention adds.
     pub fn forward(&self, x: &Stream) -> Stream {
-        let q = self.rope.forward(&self.q.forward(x));
-        let k = self.rope.forward(&self.k.forward(x));
+        let q = self.rope.forward(&self.q_norm.forward(&self.q.forward(x)));
+        let k = self.rope.forward(&self.k_norm.forward(&self.k.forward(x)));
         let v = self.v.forward(x);
         self.o.forward(&self.core.forward(&(q, k, v)))
     }
@@ -96,7 +98,7 @@ impl Block {
 
 /// The model. Its `forward` runs the pipeline stages in order.
 #[model]
-pub struct Llama {
+pub struct Decoder {
     #[pipeline_stage]
     #[sharded(tp = "vocab", scatter = Seq)]
     embed: Embedding<Vocab, Hidden>,
@@ -111,20 +113,22 @@ pub struct Llama {
 }
 
 #[forward]
-impl Llama {
+impl Decoder {
     /// Returns the stream before the head.
     pub fn forward(&self, tokens: &Tokens<(Batch, Seq)>) -> Stream;
 }
 
-impl LanguageModel for Llama {
+impl LanguageModel for Decoder {
     type Batch = Batch;
     type Seq = Seq;
     type Vocab = Vocab;
-    type Config = LlamaConfig;
+    type Config = DecoderConfig;
 
-    const HF_NAMES: &'static [HfName] = HF_NAMES;
+    fn hf_names(config: &DecoderConfig) -> Vec<HfName> {
+        config.hf_names()
+    }
 
-    fn sizes(config: &LlamaConfig) -> Sizes {
+    fn sizes(config: &DecoderConfig) -> Sizes {
         let mut sizes = Sizes::new()
             .with(Hidden, config.hidden)
             .with(Ffn, config.ffn)
@@ -133,12 +137,26 @@ impl LanguageModel for Llama {
             .with(HeadDim, config.head_dim)
             .with(Vocab, config.vocab)
             .with(Layers, config.layers)
-            .with_flag("tie_word_embeddings", config.tied);
+            .with_flag("tie_word_embeddings", config.tied)
+            .with_optional("o.bias", config.output_bias);
+        for (fields, is_present) in [
+            (["q.bias", "k.bias", "v.bias"], config.qkv_bias),
+            (["gate.bias", "up.bias", "down.bias"], config.mlp_bias),
+        ] {
+            for field in fields {
+                sizes = sizes.with_optional(field, is_present);
+            }
+        }
+        for field in ["q_norm", "k_norm"] {
+            sizes = sizes.with_optional(field, config.row.qk_norm);
+        }
         if let Some(row) = config.padding {
             sizes = sizes.with_padding(Vocab, row);
         }
         sizes.norm_eps = config.norm_eps as f32;
         sizes.rope = config.rope.clone();
+        sizes.ropes = config.ropes();
+        sizes.attention.windows = config.windows();
         sizes
     }
 

@@ -1,0 +1,188 @@
+//! `config.json` of a gpt-oss.
+
+use serde_json::Value;
+
+use super::mixture::{ALPHA, LIMIT};
+use crate::decoder_keys::{
+    AttentionDefaults, AttentionFields, is_tensor_name, layer_types, tensor_role,
+};
+use crate::expert_keys::{ExpertFields, RouterTraining};
+use meshwright_core::rotary::{RopeParameters, RopeScaling, YarnScaling};
+use meshwright_store::checkpoint::hf::{HfConfig, HfKeys, KeyResult, TensorRole};
+use meshwright_store::family::{Family, LoadBalancing, SizeFlag};
+
+/// The sizes and constants of a gpt-oss (OpenAI, "gpt-oss-120b & gpt-oss-20b Model Card", 2025).
+#[derive(Debug, Clone, PartialEq)]
+pub struct GptOssConfig {
+    /// `hidden_size`: width of the residual stream.
+    pub hidden: usize,
+    /// `intermediate_size`: width of the feed-forward of each expert.
+    pub ffn: usize,
+    /// `num_hidden_layers`: transformer blocks.
+    pub layers: usize,
+    /// `num_attention_heads`: query heads.
+    pub heads: usize,
+    /// `num_key_value_heads`: key and value heads.
+    pub kv_heads: usize,
+    /// `head_dim`: width of one head.
+    pub head_dim: usize,
+    /// `attention_bias`: biases of the attention's linear layers.
+    pub biases: bool,
+    /// `sliding_window`: positions that a layer which slides attends to, its own included.
+    pub window: Option<usize>,
+    /// `layer_types`: which layers slide.
+    pub slides: Vec<bool>,
+    /// `num_local_experts`: experts of each block.
+    pub experts: usize,
+    /// `num_experts_per_tok`: experts that each token chooses.
+    pub top_k: usize,
+    /// `vocab_size`: number of token ids.
+    pub vocab: usize,
+    /// `rms_norm_eps`: added to the mean square in RMSNorm.
+    pub norm_eps: f64,
+    /// `rope_parameters`: rotary frequencies.
+    pub rope: RopeParameters,
+    /// `tie_word_embeddings`: one weight for embedding and head.
+    pub tied: bool,
+    /// `max_position_embeddings`: the longest sequence that the model was made for.
+    pub max_positions: usize,
+    /// Training of the routers.
+    pub router: RouterTraining,
+    /// `pad_token_id`: the row of the embedding that look-ups do not train.
+    pub padding: Option<usize>,
+    /// `bos_token_id`, as in the file.
+    pub bos: Value,
+    /// `eos_token_id`, as in the file: one id or several.
+    pub eos: Value,
+}
+
+/// A model without sizes.
+impl Default for GptOssConfig {
+    fn default() -> GptOssConfig {
+        GptOssConfig {
+            hidden: 1,
+            ffn: 1,
+            layers: 1,
+            heads: 1,
+            kv_heads: 1,
+            head_dim: 2,
+            biases: true,
+            window: None,
+            slides: Vec::new(),
+            experts: 1,
+            top_k: 1,
+            vocab: 1,
+            norm_eps: 1e-5,
+            rope: RopeParameters::default(),
+            tied: false,
+            max_positions: 1,
+            router: RouterTraining::default(),
+            padding: None,
+            bos: Value::Null,
+            eos: Value::Null,
+        }
+    }
+}
+
+impl GptOssConfig {
+    /// Base of rotary frequencies.
+    const ROPE_THETA: f64 = 150_000.0;
+
+    /// Returns the window of each layer; none if no layer has one.
+    pub fn windows(&self) -> Vec<Option<usize>> {
+        match self.window {
+            Some(_) => self.slides.iter().map(|slides| self.window.filter(|_| *slides)).collect(),
+            None => Vec::new(),
+        }
+    }
+
+    /// Names the keys of windows and rotary positions.
+    fn position_keys(&mut self, keys: &mut HfKeys<'_>) -> KeyResult {
+        let default = if keys.is_new() { None } else { Some(128) };
+        keys.optional_count("sliding_window", &mut self.window, default)?;
+        layer_types(keys, &mut self.slides, self.layers, |layer| layer.is_multiple_of(2))?;
+        keys.max_positions(&mut self.max_positions, 131_072)?;
+        let (theta, head_dim) = (GptOssConfig::ROPE_THETA, self.head_dim);
+        keys.rope(&mut self.rope, theta, head_dim, self.max_positions)?;
+        let is_absent = keys.settings().is_some_and(|settings| {
+            ["rope_parameters", "rope_scaling"].iter().all(|key| settings.get(key).is_none())
+        });
+        if is_absent {
+            let scaling = YarnScaling { truncate: false, ..YarnScaling::new(32.0, 4096) };
+            self.rope.scaling = RopeScaling::Yarn(scaling);
+        }
+        Ok(())
+    }
+}
+
+impl HfConfig for GptOssConfig {
+    const MODEL_TYPES: &'static [&'static str] = &["gpt_oss"];
+
+    fn architecture(&self) -> Option<&'static str> {
+        Some("GptOssForCausalLM")
+    }
+
+    fn keys(&mut self, keys: &mut HfKeys<'_>) -> KeyResult {
+        // Whether a program adds the load-balancing loss; here `--balance` says it. The length of the first training,
+        // and the same number as `num_experts_per_tok`, in published files.
+        keys.ignore(&["output_router_logits", "initial_context_length", "experts_per_token"]);
+        keys.only("hidden_act", &["silu"])?;
+        keys.no_rate("attention_dropout")?;
+        constants(keys)?;
+        keys.switch("attention_bias", &mut self.biases, true)?;
+        keys.size(SizeFlag::Hidden, "hidden_size", &mut self.hidden)?;
+        keys.size_or_new(SizeFlag::Ffn, "intermediate_size", &mut self.ffn, self.hidden)?;
+        keys.size(SizeFlag::Layers, "num_hidden_layers", &mut self.layers)?;
+        let (heads, kv_heads) = (&mut self.heads, &mut self.kv_heads);
+        let fields = AttentionFields { heads, kv_heads, head_dim: &mut self.head_dim };
+        let absent = AttentionDefaults { heads: None, kv_heads: Some(8), head_dim: Some(64) };
+        fields.keys(keys, self.hidden, absent)?;
+        let key = "num_local_experts";
+        let fields = ExpertFields { key, experts: &mut self.experts, top_k: &mut self.top_k };
+        fields.keys(keys, [128, 4])?;
+        keys.size(SizeFlag::Vocab, "vocab_size", &mut self.vocab)?;
+        keys.number("rms_norm_eps", &mut self.norm_eps, 1e-5)?;
+        keys.tied(&mut self.tied, false)?;
+        self.position_keys(keys)?;
+        let of_new = RouterTraining { loss: 0.001, ..RouterTraining::default() };
+        self.router.keys(keys, 0.001, of_new)?;
+        keys.padding(&mut self.padding, self.vocab, None)?;
+        keys.token("bos_token_id", &mut self.bos)?;
+        keys.token("eos_token_id", &mut self.eos)
+    }
+
+    fn tensor_role<'a>(&self, stored: &'a str) -> TensorRole<'a> {
+        tensor_role(stored, self.tied, &self.rope, self.head_dim)
+    }
+
+    fn is_tensor_name(&self, stored: &str) -> bool {
+        is_tensor_name(stored)
+    }
+
+    fn untie(&mut self) -> bool {
+        self.tied = false;
+        true
+    }
+}
+
+impl Family for GptOssConfig {
+    fn set_balancing(
+        &mut self,
+        balance: Option<LoadBalancing>,
+        z_loss: Option<f64>,
+    ) -> Result<(), String> {
+        self.router.set(balance, z_loss, self.model_type(), false)
+    }
+}
+
+/// Refuses other constants of the gate than the usual ones.
+fn constants(keys: &mut HfKeys<'_>) -> KeyResult {
+    for (key, usual) in [("swiglu_alpha", ALPHA), ("swiglu_limit", LIMIT)] {
+        keys.write(key, usual);
+        let found = keys.settings().map(|settings| settings.number(key)).transpose()?.flatten();
+        keys.require(found.is_none_or(|found| found == usual), || {
+            format!("{key} is {}; only {usual} is supported", found.unwrap_or(usual))
+        })?;
+    }
+    Ok(())
+}

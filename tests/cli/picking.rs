@@ -1,0 +1,69 @@
+//! The program for all families: the family of a flag, a folder, a file and a checkpoint.
+
+use meshwright::models::Families;
+use meshwright::train::FamilyList;
+
+use crate::{Workspace, assert_close, assert_contains, family_program, fixture, numbers};
+
+/// Flags of every run, of a model that stays as it is.
+const RUN: &str =
+    "--data text.txt --seq 16 --batch 4 --threads 1 --sample-tokens 0 --lr 0 --metrics m.jsonl";
+
+/// A new model of each family is exported, imported on a sharded mesh, and continued.
+#[test]
+fn every_family_is_picked_and_round_trips() {
+    let workspace = Workspace::new();
+    let train = |line: &str| {
+        let finished = workspace.run_program(family_program(), &format!("{RUN} {line}"));
+        assert_eq!(finished.code, Some(0), "{line}\n{}", finished.stderr);
+        numbers(&workspace.metrics("m.jsonl"), "loss")
+    };
+    for family in Families::names() {
+        let new = format!("--family {family} --hidden 32 --layers 4 --heads 4 --dtype f32");
+        let whole = train(&format!("{new} --steps 1 --save {family} --export-hf {family}-new"));
+        let keys = workspace.read(&format!("{family}-new/config.json"));
+        let keys: serde_json::Value = serde_json::from_slice(&keys).unwrap();
+        assert_eq!(keys["model_type"], family);
+        let from = format!("--init-from {family}-new --mesh fsdp=2,tp=2 --dtype f32");
+        let parts = train(&format!("{from} --steps 1 --export-hf {family}-again"));
+        assert_close(&parts, &whole, 1e-5);
+        for file in ["config.json", "model.safetensors"] {
+            let [new, again] =
+                ["new", "again"].map(|folder| workspace.read(&format!("{family}-{folder}/{file}")));
+            assert!(new == again, "{file} of a {family}");
+        }
+        train(&format!("--resume {family} --steps 2"));
+    }
+}
+
+#[test]
+fn other_families_are_refused_with_those_that_are_known() {
+    let workspace = Workspace::new();
+    let refused = |line: &str, reason: &str| {
+        let finished = workspace.run_program(family_program(), &format!("{RUN} {line}"));
+        assert_contains(finished.error(), reason);
+    };
+    for folder in ["mamba", "none"] {
+        std::fs::create_dir(workspace.path(folder)).unwrap();
+    }
+    let known = "is none of the families here: llama, mistral, qwen2, qwen3, phi3, smollm3, ";
+    refused("--family mamba2", &format!("error: --family: \"mamba2\" {known}"));
+    workspace.write("mamba/config.json", br#"{ "model_type": "mamba2" }"#);
+    for flag in ["--init-from mamba", "--architecture mamba"] {
+        let (name, _) = flag.split_once(' ').unwrap();
+        let reason = format!("error: {name}: mamba/config.json: model_type \"mamba2\" {known}");
+        refused(flag, &reason);
+        refused(flag, "a program with a family of its own lists it by `families!`");
+    }
+    workspace.write("none/config.json", b"{}");
+    refused("--init-from none", "none/config.json: model_type is missing; it is one of llama, ");
+    refused("--init-from absent", "error: --init-from: absent: there is no such folder");
+    let folder = fixture("gpt2").display().to_string();
+    refused(
+        &format!("--init-from {folder} --family llama"),
+        "--family: cannot be combined with --init-from, whose config.json states the family",
+    );
+    let finished = workspace.run(&format!("{RUN} --family gpt2"));
+    let reason = "error: --family: \"gpt2\" is not trained by this program, which trains llama, ";
+    assert_contains(finished.error(), reason);
+}
