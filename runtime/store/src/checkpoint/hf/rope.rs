@@ -69,8 +69,8 @@ pub fn read_rope_objects(
     }
 }
 
-/// Reads the rotary parameters of the object at `path`, such as `rope_parameters` and the kind of some layers; `None` if
-/// the file does not have it. Absent keys have the values of `plain`.
+/// Reads the rotary parameters of the object at `path`, such as `rope_parameters` and the kind of some layers; `None`
+/// if the file does not have it. Absent keys have the values of `plain`.
 ///
 /// # Errors
 /// As [`read_rope`].
