@@ -70,11 +70,13 @@ impl AttentionFields<'_> {
         let width = width_of_file.unwrap_or(hidden / heads.max(1));
         keys.count("head_dim", self.head_dim, width)?;
         let head_dim = *self.head_dim;
-        keys.require(head_dim.is_multiple_of(2), || match keys.is_new() {
-            true => format!(
-                "--heads: {heads} makes heads {head_dim} wide; rotary positions need an even width"
-            ),
-            false => format!("head_dim {head_dim} is odd; rotary positions need an even width"),
+        keys.require(head_dim.is_multiple_of(2), || {
+            let problem = if keys.is_new() {
+                format!("--heads: {heads} makes heads {head_dim} wide")
+            } else {
+                format!("head_dim {head_dim} is odd")
+            };
+            format!("{problem}; rotary positions need an even width")
         })
     }
 }

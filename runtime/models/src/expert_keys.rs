@@ -28,9 +28,12 @@ impl ExpertFields<'_> {
         keys.size_or(SizeFlag::Experts, self.key, self.experts, experts)?;
         keys.size_or(SizeFlag::TopK, "num_experts_per_tok", self.top_k, top_k)?;
         let (key, experts, top_k) = (self.key, *self.experts, *self.top_k);
-        keys.require(top_k <= experts, || match keys.is_new() {
-            true => format!("--top-k: {top_k} is more than --experts {experts}"),
-            false => format!("num_experts_per_tok {top_k} is more than {key} {experts}"),
+        keys.require(top_k <= experts, || {
+            if keys.is_new() {
+                format!("--top-k: {top_k} is more than --experts {experts}")
+            } else {
+                format!("num_experts_per_tok {top_k} is more than {key} {experts}")
+            }
         })
     }
 }

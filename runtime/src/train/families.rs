@@ -39,7 +39,8 @@ pub fn train_family_of<F: FamilyList>(optimizers: &Optimizers) -> Result<()> {
                 || Error::Input(format!("--family: \"{family}\" is {}", none_of(&F::names())));
             F::with(&family, Train(settings)).ok_or_else(unknown)?
         });
-        Ok(picked.unwrap_or_else(|error| error.exit()))
+        picked.unwrap_or_else(|error| error.exit());
+        Ok(())
     })
 }
 

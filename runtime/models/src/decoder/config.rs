@@ -33,7 +33,7 @@ pub struct DecoderConfig {
     pub norm_eps: f64,
     /// `rope_parameters`: rotary frequencies.
     pub rope: RopeParameters,
-    /// Which layers rotate queries and keys; empty if all do.
+    /// Layers that rotate queries and keys; empty if all do.
     pub rotates: Vec<bool>,
     /// `sliding_window`: positions that a layer which slides attends to, its own included.
     pub window: Option<usize>,

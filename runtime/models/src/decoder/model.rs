@@ -1,5 +1,5 @@
-//! A decoder like Llama: context-parallel attention, sequence-parallel residual stream, column- and row-parallel layers,
-//! vocabulary-parallel embedding and head.
+//! A decoder like Llama: context-parallel attention, sequence-parallel residual stream, column- and row-parallel
+//! layers, vocabulary-parallel embedding and head.
 
 use meshwright::prelude::*;
 

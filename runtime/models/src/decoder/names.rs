@@ -9,7 +9,7 @@ pub const ENDS: &[HfName] = &[
     HfName::same("head.weight", "lm_head.weight"),
 ];
 
-/// What all blocks have.
+/// Parts of all blocks.
 pub const BLOCK: &[HfName] = &[
     HfName::same("blocks.*.attn_norm.weight", "model.layers.*.input_layernorm.weight"),
     HfName::transposed("blocks.*.attn.o.weight", "model.layers.*.self_attn.o_proj.weight"),

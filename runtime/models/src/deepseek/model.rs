@@ -92,6 +92,7 @@ impl MoeBlock {
 
 /// Transformer block.
 #[model]
+#[expect(clippy::large_enum_variant, reason = "layers stay where they were built")]
 pub enum Block {
     /// One of the first layers.
     Dense(DenseBlock),

@@ -120,9 +120,10 @@ impl HfConfig for MixtralConfig {
         keys.size_or(SizeFlag::Experts, "num_local_experts", &mut self.experts, 8)?;
         keys.size_or(SizeFlag::TopK, "num_experts_per_tok", &mut self.top_k, 2)?;
         let MixtralConfig { experts, top_k, .. } = *self;
-        keys.require(top_k <= experts, || match keys.is_new() {
-            true => format!("--top-k: {top_k} is more than --experts {experts}"),
-            false => {
+        keys.require(top_k <= experts, || {
+            if keys.is_new() {
+                format!("--top-k: {top_k} is more than --experts {experts}")
+            } else {
                 format!("num_experts_per_tok {top_k} is more than num_local_experts {experts}")
             }
         })?;

@@ -142,8 +142,8 @@ impl Plan {
         let export = match &config.export_hf {
             Some(_) => {
                 let tensors = hf_tensors(&hf_names, &params, "--export-hf")?;
-                let of_model = (&family, weights.as_ref(), tensors);
-                Some(describe_export(&config, of_model, tokenizer.as_ref())?)
+                let format = HfFormat::new(&family, tensors);
+                Some(describe_export(&config, format, weights.as_ref(), tokenizer.as_ref())?)
             }
             None => None,
         };
@@ -220,11 +220,12 @@ impl Plan {
     }
 }
 
-/// Returns the content of the folder of `--export-hf`. That of `--init-from` lends it what the run does not change. A
+/// Completes the content of the folder of `--export-hf`. That of `--init-from` lends it what the run does not change. A
 /// new model has the tokenizer of its data.
-fn describe_export<C: HfConfig>(
+fn describe_export(
     config: &Config,
-    (family, weights, tensors): (&C, Option<&HfFolder>, Vec<(String, Vec<usize>)>),
+    format: HfFormat,
+    weights: Option<&HfFolder>,
     tokenizer: Option<&Tokenizer>,
 ) -> Result<HfFormat> {
     let flag = "--export-hf";
@@ -244,7 +245,7 @@ fn describe_export<C: HfConfig>(
     // A folder of --init-from states it, or does not.
     let of_documents = config.documents.map(|documents| documents.end);
     let end = of_documents.or_else(|| tokenizer.and_then(Tokenizer::end_of_text));
-    let mut format = HfFormat::new(family, tensors)
+    let mut format = format
         .with_end_token(end.filter(|_| source.is_none()))
         .with_dtype(dtype.unwrap_or_else(of_run))
         .with_side_files(side_files.map_err(Error::of_flag(flag))?);

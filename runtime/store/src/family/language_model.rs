@@ -28,8 +28,8 @@ pub trait LanguageModel:
     /// and order of the tensors in a folder follow from this table and the declared parameters.
     const HF_NAMES: &'static [HfName] = &[];
 
-    /// Returns the names of the tensors of a configuration: by default [`HF_NAMES`](Self::HF_NAMES). Families that share
-    /// a struct may have other names for its parameters. Entries of fields that a model leaves out are allowed.
+    /// Returns the names of the tensors of a configuration: by default [`HF_NAMES`](Self::HF_NAMES). Families that
+    /// share a struct may have other names for its parameters. Entries of fields that a model leaves out are allowed.
     fn hf_names(config: &Self::Config) -> Vec<HfName> {
         let _ = config;
         Self::HF_NAMES.to_vec()

@@ -142,8 +142,8 @@ impl<'a> Builder<'a> {
     }
 
     /// Declares the buffer `name` of this field, shaped `S`: a tensor that belongs to the model, and is saved, loaded
-    /// and exported as its parameters are, but has no gradient. It is f32 at every compute dtype, and each rank has all of
-    /// it that it computes with; [`ParamRef::write`] changes it between steps. Split dims must divide evenly.
+    /// and exported as its parameters are, but has no gradient. It is f32 at every compute dtype, and each rank has all
+    /// of it that it computes with; [`ParamRef::write`] changes it between steps. Split dims must divide evenly.
     pub fn buffer<S: Dims>(&mut self, name: &str, init: Init) -> Param<S> {
         let (path, dims) = (self.join(name), ParamDims::of_shape::<S>());
         let training = UnitTraining::Buffers;

@@ -65,7 +65,7 @@ fn family_of_classes(settings: &HfSettings<'_>, known: &[&'static str]) -> Optio
     known.iter().filter(is_of).max_by_key(|family| family.len()).copied()
 }
 
-/// Says that a family is none of `known`, and the next step.
+/// States that a family is none of `known`, and the next step.
 pub fn none_of(known: &[&str]) -> String {
     format!(
         "none of the families here: {}; a program with a family of its own lists it by `families!` (book, page \"Model \

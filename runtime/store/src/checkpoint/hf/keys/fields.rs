@@ -239,8 +239,8 @@ impl HfKeys<'_> {
         self.field(key, field, of_new, |settings| Ok(settings.count(key)?.unwrap_or(default)))
     }
 
-    /// Names the rotary parameters of heads of `head_dim`, in both forms that [`read_rope`] reads, with the base `theta`
-    /// in a file without one and in a new model. Named after [`max_positions`](Self::max_positions).
+    /// Names the rotary parameters of heads of `head_dim`, in both forms that [`read_rope`] reads, with the base
+    /// `theta` in a file without one and in a new model. Named after [`max_positions`](Self::max_positions).
     ///
     /// # Errors
     /// As [`read_rope`].
