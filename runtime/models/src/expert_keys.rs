@@ -66,6 +66,7 @@ impl RouterTraining {
         for (key, field) in
             [("router_z_loss_coef", &mut self.z_loss), ("router_bias_rate", &mut self.bias_rate)]
         {
+            keys.list(&[key]);
             if let Some(settings) = keys.settings() {
                 *field = settings.number(key)?.unwrap_or(0.0);
             }
