@@ -133,7 +133,8 @@ fn heads_with_options_agree_with_pytorch() {
             }
 
             let case = format!("{case}.log_probs");
-            let weights = Weights::from_block(rank, &[1, SEQ], &fixture["weights"]);
+            let weights: Weights<(Batch, Seq)> =
+                Weights::from_block(rank, &[1, SEQ], &fixture["weights"]);
             let log_probs = model.head.log_probs(&x(), &targets);
             let expected = &fixture[&format!("{case}.value")];
             report.note("value", &case, distance(&log_probs.to_local_vec(), expected), VALUE);

@@ -5,9 +5,7 @@ use std::path::Path;
 use meshwright::backend::cpu::CpuBackend;
 use meshwright::checkpoint::hf::LlamaConfig;
 use meshwright::comm::{CommError, LaunchError, launch};
-use meshwright::models::llama::{
-    Batch, Ffn, HeadDim, Heads, Hidden, KvHeads, Llama, Seq, Stream, Vocab,
-};
+use meshwright::models::llama::{Batch, Llama, Seq, Stream, Vocab};
 use meshwright::nn::build;
 use meshwright::prelude::*;
 use meshwright::tensor::{Settings, ZeroStage};
@@ -54,14 +52,16 @@ fn step(
             let memory_limit = limit.filter(|_| comms.rank() == 1);
             let settings = Settings { zero, memory_limit, ..Settings::new(0) };
             let rank = Rank::with_settings(comms, Box::new(backend), settings);
-            let sizes = Sizes::new()
-                .with(Hidden, 24)
-                .with(Ffn, 40)
-                .with(Heads, 4)
-                .with(KvHeads, 2)
-                .with(HeadDim, 6)
-                .with(Vocab, 61)
-                .with(Layers, 3);
+            let sizes = Llama::sizes(&LlamaConfig {
+                hidden: 24,
+                ffn: 40,
+                layers: 3,
+                heads: 4,
+                kv_heads: 2,
+                head_dim: 6,
+                vocab: 61,
+                ..LlamaConfig::default()
+            });
             let built = build::<Llama>(&rank, &sizes).unwrap_or_else(|error| panic!("{error}"));
             let data = TokenData { batch: 8, seq: 13, vocab: 61, masked: false };
             let (tokens, targets) = data.block(&rank, Turn { step: 0, index: 0, count: 1 });

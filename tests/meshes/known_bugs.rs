@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use meshwright::models::llama::{Ffn, HeadDim, Heads, Hidden, KvHeads, Llama, Vocab};
+use meshwright::models::llama::{Llama, LlamaConfig};
 use meshwright::nn::{Built, Layers, Sizes, build};
 use meshwright::tensor::{Gradients, ParamRef, Rank, Reduced, Settings, ZeroStage};
 use meshwright::train::LanguageModel;
@@ -186,15 +186,17 @@ fn differentiate(
 }
 
 fn model(rank: &Rank, tied: bool) -> Built<Llama> {
-    let mut sizes = Sizes::new()
-        .with(Hidden, 24)
-        .with(Ffn, 40)
-        .with(Heads, 4)
-        .with(KvHeads, 2)
-        .with(HeadDim, 6)
-        .with(Vocab, VOCAB)
-        .with(Layers, 2)
-        .with_flag("tie_word_embeddings", tied);
+    let mut sizes = Llama::sizes(&LlamaConfig {
+        hidden: 24,
+        ffn: 40,
+        layers: 2,
+        heads: 4,
+        kv_heads: 2,
+        head_dim: 6,
+        vocab: VOCAB,
+        tied,
+        ..LlamaConfig::default()
+    });
     sizes.init_std = 0.2;
     build(rank, &sizes).unwrap_or_else(|error| panic!("{error}"))
 }

@@ -68,7 +68,9 @@ impl ManyHeads {
     pub fn weighted(&self, tokens: &Ids, targets: &Ids) -> Loss<(Batch, Seq)> {
         let log_probs = self.head.log_probs(&self.stream(tokens), targets);
         let weight = |at: &[usize]| ((at[0] * 5 + at[1] * 3) % 7) as f32 * at[0] as f32 / 4.0;
-        Loss::weighted_mean(&-log_probs, &Weights::from_fn(tokens.rank(), &tokens.sizes(), weight))
+        let weights: Weights<(Batch, Seq)> =
+            Weights::from_fn(tokens.rank(), &tokens.sizes(), weight);
+        Loss::weighted_mean(&-log_probs, &weights)
     }
 
     /// The divergence from the teacher.

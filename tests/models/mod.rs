@@ -19,6 +19,7 @@ pub mod shapes;
 pub mod staged;
 pub mod tailored;
 pub mod token_mlp;
+pub mod variety;
 
 use meshwright::checkpoint::hf::{Gpt2Config, Gpt2Dropout};
 use meshwright::nn::Sizes;

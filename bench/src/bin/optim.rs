@@ -10,8 +10,8 @@ use meshwright::backend::cpu::CpuBackend;
 use meshwright::backend::ops::optim::AdamwArgs;
 use meshwright::backend::{AdamGroup, AdamStep, BlockCopy, Buffer, Category, DType};
 use meshwright::comm::{CommError, launch};
-use meshwright::models::llama::{Ffn, HeadDim, Heads, Hidden, KvHeads, Llama, Vocab};
-use meshwright::nn::{Built, Layers, Sizes, build};
+use meshwright::models::llama::{Llama, LlamaConfig};
+use meshwright::nn::{Built, build};
 use meshwright::optim::{AdamWOptions, Ema, Muon, MuonOptions, Optimizer, SgdOptions, UpdateRule};
 use meshwright::tensor::{Gradients, Rank, Reduced, Settings, Targets, Tokens};
 use meshwright::train::LanguageModel;
@@ -37,14 +37,16 @@ fn main() {
 }
 
 fn measure(rank: &Rank) {
-    let sizes = Sizes::new()
-        .with(Hidden, 512)
-        .with(Ffn, 1408)
-        .with(Heads, 8)
-        .with(KvHeads, 8)
-        .with(HeadDim, 64)
-        .with(Vocab, 8192)
-        .with(Layers, 8);
+    let sizes = Llama::sizes(&LlamaConfig {
+        hidden: 512,
+        ffn: 1408,
+        layers: 8,
+        heads: 8,
+        kv_heads: 8,
+        head_dim: 64,
+        vocab: 8192,
+        ..LlamaConfig::default()
+    });
     let built = build::<Llama>(rank, &sizes).expect("the sizes fit one rank");
     let len = built.global_len();
     let bandwidth = copy_bandwidth(rank, len);

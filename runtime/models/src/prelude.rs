@@ -10,7 +10,8 @@ pub use meshwright_core::nn::{
     Build, Builder, Layer, Layers, Model, Module, Shard, Sizes, TokenRouting,
 };
 pub use meshwright_core::tensor::{
-    Documents, Gradients, InFlight, Init, Loss, Mask, Param, Partial, Rank, Targets, Tensor, Tokens,
+    Documents, Gradients, InFlight, Init, Loss, Mask, Param, Partial, Rank, Targets, Tensor,
+    Tokens, Weights,
 };
 pub use meshwright_macros::Model;
 pub use meshwright_macros::{dims, forward, model, pipeline_stage, recompute, sharded, tied};

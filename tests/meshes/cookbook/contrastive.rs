@@ -7,37 +7,38 @@ use super::compare;
 dims! { Batch @ data, Others, Image, Text, Hidden }
 
 // ANCHOR: towers
-/// The similarity of images and texts of the whole batch, on all data ranks (Radford et al., 2021).
+/// Finding the text of each image among the texts of the whole batch, on all data ranks, and the image of each text
+/// (Radford et al., 2021).
 #[model]
 struct Towers {
     image: Linear<Image, Hidden>,
     text: Linear<Text, Hidden>,
     scale: Param<()>,
+    loss: CrossEntropy<Others>,
 }
 
 impl Towers {
-    fn similarity(
-        &self,
-        image: &Tensor<(Batch, Image)>,
-        text: &Tensor<(Batch, Text)>,
-    ) -> Tensor<(Batch, Others)> {
+    fn loss(&self, image: &Tensor<(Batch, Image)>, text: &Tensor<(Batch, Text)>) -> Loss<(Batch,)> {
         let [a, b] =
             [self.image.forward(image), self.text.forward(text)].map(|x| &x / x.norm(Hidden));
-        a.dot(&b.gather_as(Batch, Others), Hidden, ()) * self.scale.tensor().exp()
+        let scale = self.scale.tensor().exp();
+        let of_all = |a: &Tensor<(Batch, Hidden)>, b: &Tensor<(Batch, Hidden)>| {
+            let scores = a.dot(&b.gather_as(Batch, Others), Hidden, ()) * &scale;
+            self.loss.forward(&scores, &Targets::diagonal(&scores))
+        };
+        of_all(&a, &b) + of_all(&b, &a)
     }
 }
 // ANCHOR_END: towers
 
 #[test]
 fn contrastive_towers() {
-    let mut sizes = Sizes::new().with(Image, 6).with(Text, 4).with(Hidden, 8);
+    let mut sizes = Sizes::new().with(Image, 6).with(Text, 4).with(Hidden, 8).with(Others, 4);
     sizes.init_std = 0.5;
     compare(&sizes, |model: &Towers, rank| {
         let image = Tensor::normal(rank, &[4, 6], "image");
         let text = Tensor::normal(rank, &[4, 4], "text");
-        let scores = model.similarity(&image, &text);
-        let own: Tensor<(Batch, Others)> = scores.like(|at| if at[0] == at[1] { 1.0 } else { 0.0 });
-        Loss::mean_of(&(scores.log_sum_exp(Others) - (&scores * own).sum(Others)))
+        model.loss(&image, &text)
     });
 }
 

@@ -66,6 +66,31 @@ fn attention_pooling() {
     });
 }
 
+// ANCHOR: masked
+/// The mean of the positions that a learned score chooses.
+#[model]
+struct MaskedMean {
+    score: Param<(Hidden,)>,
+    layer: Linear<Hidden, Hidden>,
+    head: Linear<Hidden, Classes>,
+}
+
+#[forward]
+impl MaskedMean {
+    fn forward(&self, x: &Stream) -> Tensor<(Batch, Classes)> {
+        let chosen = (x * &self.score).sum(Hidden).gt(0.0);
+        self.head.forward(&self.layer.forward(x).across().mean_where(Seq, &chosen))
+    }
+}
+// ANCHOR_END: masked
+
+#[test]
+fn masked_mean() {
+    compare(&sizes(), |model: &MaskedMean, rank| {
+        Loss::mean_of(&model.forward(&stream(rank)).square())
+    });
+}
+
 // ANCHOR: max
 /// The largest element of each feature, over all positions.
 #[model]

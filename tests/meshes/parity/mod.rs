@@ -3,6 +3,7 @@
 mod attention;
 mod bf16;
 mod choice_bias;
+mod chosen;
 mod context;
 mod context_attention;
 mod context_tokens;
@@ -36,3 +37,4 @@ mod shapes;
 mod sharding;
 mod table;
 mod tailored;
+mod variety;

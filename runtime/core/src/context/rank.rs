@@ -130,6 +130,11 @@ impl Rank {
         Some(Rank { documents, ..first.clone() })
     }
 
+    /// Returns true if tokens that tensors on this rank are computed from have several documents in their rows.
+    pub(crate) fn has_documents(&self) -> bool {
+        self.documents.any()
+    }
+
     /// Returns the documents in rows with these dims, of the tokens that tensors on this rank are computed from; `None`
     /// if each row is one document.
     ///

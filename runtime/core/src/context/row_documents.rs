@@ -55,6 +55,11 @@ impl RowDocuments {
             && all.all(|documents| others.clone().any(|other| documents.are_equal(other)))
     }
 
+    /// Returns true if there are any.
+    pub fn any(&self) -> bool {
+        !self.all().is_empty()
+    }
+
     fn all(&self) -> &[Rc<DocumentIds>] {
         self.0.as_deref().unwrap_or_default()
     }

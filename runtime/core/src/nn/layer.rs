@@ -50,10 +50,10 @@ macro_rules! forms {
         #[diagnostic::on_unimplemented(
             message = "`{Self}` has no sharded form `{Style}`",
             label = "this layer does not support the sharding style",
-            note = "`tp = ..`: `Linear`, `Affine` and a `Param` of two dims take \"col\" and \"row\", a `Param` of one \
-                    dim, `Bias`, `AttentionSinks`, `RelativeBias` and an `RmsNorm` of a pair take \"col\", \
-                    `Embedding`, `LmHead` and `CrossEntropy` take \"vocab\"; `scatter` applies to `Linear`, `Affine` \
-                    and `Embedding`",
+            note = "`tp = ..`: `Linear`, `Affine`, `Conv1d` and a `Param` of two dims take \"col\" and \"row\", a \
+                    `Param` of one dim, `Bias`, `CausalConv`, `AttentionSinks`, `RelativeBias` and an `RmsNorm` of a \
+                    pair take \"col\", `Embedding`, `LmHead` and `CrossEntropy` take \"vocab\"; `scatter` applies to \
+                    `Linear`, `Affine` and `Embedding`",
             note = "`cp = ..`: `Attention` takes \"ring\", \"ulysses\", \"gather\" and \"hybrid\"; `ep = ..`: \
                     `GroupedLinear` and `GroupedBias` take \"experts\", and whole experts need no other axis",
             note = "norms of one dim, `Router`, `Alibi` and models inside a model need no annotation: remove it; your \

@@ -88,7 +88,7 @@ pub use sizes::Sizes;
 pub use stack::{AppliedInOrder, StackInput};
 pub use style::{AllReduce, ByExpert, Col, Plain, RegionExit, Row, Scatter, VocabSplit};
 pub use tie::{SameWeightAs, TiedWeight, check_tie};
-pub use variants::{SameInput, SameOutput, forward_variant};
+pub use variants::{SameTypes, forward_variant};
 
 /// Layers and their options. The prelude has all of them, too.
 pub mod layers {

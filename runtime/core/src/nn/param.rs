@@ -1,6 +1,6 @@
 //! Parameters as fields of a model: initialization and sharding styles.
 
-use crate::layout::{Axis, ParamShape, Split, Whole, WholeFeature};
+use crate::layout::{Axis, ParamShape, WholeFeature};
 use crate::tensor::{Init, Param};
 
 use super::{Build, Builder, Col, Row, Shard};
@@ -14,10 +14,10 @@ impl<S: ParamShape> Build for Param<S> {
     }
 }
 
-/// A vector over the output of a column-parallel layer, which is split.
+/// A vector over the output of a column-parallel layer, a dim or a pair, which is split.
 #[diagnostic::do_not_recommend]
-impl<D: Whole, A: Axis> Shard<Col<A>> for Param<(D,)> {
-    type Sharded = Param<(Split<D, A>,)>;
+impl<D: WholeFeature, A: Axis> Shard<Col<A>> for Param<(D,)> {
+    type Sharded = Param<(D::Split<A>,)>;
 }
 
 #[diagnostic::do_not_recommend]

@@ -2,38 +2,27 @@
 
 use super::Module;
 
-/// The input of the layer of a variant `Variant`, if it is that of the first variant `First`.
+/// A variant whose layer takes `I` and returns `O`, if these are the types `J` and `P` of the first variant `First`.
 #[diagnostic::on_unimplemented(
-    message = "the variants of a model take and return the same: `{Variant}` takes `{Self}`, `{First}` takes `{T}`",
-    label = "takes `{Self}`",
+    message = "the variants of a model take and return the same: `{Self}` takes `{I}` and returns `{O}`, `{First}` \
+               takes `{J}` and returns `{P}`",
+    label = "takes `{I}` and returns `{O}`",
     note = "the layers of a stack run one after the other, so each takes what any other one returns"
 )]
-pub trait SameInput<T, Variant, First> {
+pub trait SameTypes<First, I, O, J, P> {
     #[doc(hidden)]
-    fn of_first(input: &T) -> &Self;
+    fn of_first(input: &J) -> &I;
+    #[doc(hidden)]
+    fn into_first(output: O) -> P;
 }
 
 #[diagnostic::do_not_recommend]
-impl<T, Variant, First> SameInput<T, Variant, First> for T {
-    fn of_first(input: &T) -> &T {
+impl<Variant, First, I, O> SameTypes<First, I, O, I, O> for Variant {
+    fn of_first(input: &I) -> &I {
         input
     }
-}
 
-/// The output of the layer of a variant `Variant`, if it is that of the first variant `First`.
-#[diagnostic::on_unimplemented(
-    message = "the variants of a model take and return the same: `{Variant}` returns `{Self}`, `{First}` returns `{T}`",
-    label = "returns `{Self}`",
-    note = "the layers of a stack run one after the other, so each takes what any other one returns"
-)]
-pub trait SameOutput<T, Variant, First> {
-    #[doc(hidden)]
-    fn into_first(output: Self) -> T;
-}
-
-#[diagnostic::do_not_recommend]
-impl<T, Variant, First> SameOutput<T, Variant, First> for T {
-    fn into_first(output: T) -> T {
+    fn into_first(output: O) -> O {
         output
     }
 }
@@ -43,8 +32,7 @@ impl<T, Variant, First> SameOutput<T, Variant, First> for T {
 #[track_caller]
 pub fn forward_variant<V: Module, F: Module>(layer: &V, input: &F::In) -> F::Out
 where
-    V::In: SameInput<F::In, V, F>,
-    V::Out: SameOutput<F::Out, V, F>,
+    V: SameTypes<F, V::In, V::Out, F::In, F::Out>,
 {
-    SameOutput::into_first(layer.forward(SameInput::of_first(input)))
+    V::into_first(layer.forward(V::of_first(input)))
 }

@@ -6,10 +6,12 @@ use std::rc::Rc;
 
 use crate::autograd::{Binary, Value};
 use crate::fsdp::Unit;
-use crate::layout::Dims;
+use crate::layout::{Dims, SameShape};
 use meshwright_mesh::__internal::local_len;
 
+use super::combine::Combined;
 use super::counting::{Counting, OfStep, Pooled};
+use super::covers::Covers;
 use super::reduce::{sum_of_elements, sum_over_targets};
 use super::row_losses::{RowLosses, RowSums};
 use super::terms::Terms;
@@ -73,13 +75,21 @@ impl<S: Dims> Loss<S> {
     /// on all ranks and, in a step, in all micro-batches. Terms with weight 0 are finite. Products and their sum are
     /// f32, in bf16 too.
     ///
-    /// A weight that the model computes multiplies the terms instead.
+    /// Weights with fewer dims are those of all terms along the others: one for each sample, `Weights<(Batch,)>`,
+    /// counts once for each of its tokens. A weight that the model computes multiplies the terms instead.
     ///
     /// # Panics
     /// If terms and weights have other sizes, or are of other micro-batches.
     #[track_caller]
-    pub fn weighted_mean<T: Operand<Shape = S>>(terms: &T, weights: &Weights<S>) -> Loss<S> {
-        Loss::of_weights(sum_with_weights(terms.operand(), weights), weights.total())
+    pub fn weighted_mean<T, W>(terms: &T, weights: &Weights<W>) -> Loss<S>
+    where
+        T: Operand<Shape = S>,
+        W: Dims,
+        S: SameShape<W>,
+        Combined<S, W>: Covers<S>,
+    {
+        let (sum, total) = sum_with_weights(terms.operand(), weights);
+        Loss::of_weights(sum, total)
     }
 
     /// Adds `terms`, one for each element of the loss, to what is differentiated, and not to the value of the loss: an

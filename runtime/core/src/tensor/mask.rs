@@ -2,11 +2,13 @@
 
 use std::marker::PhantomData;
 use std::ops::{BitAnd, BitOr, Not};
+use std::panic::Location;
 
 use crate::autograd::{Binary, Pointwise, Value};
-use crate::context::Rank;
-use crate::layout::{Dims, SameShape, SumOver};
-use meshwright_backend::Comparison;
+use crate::context::{Rank, elements_along, scope};
+use crate::layout::{Dims, Internal, SameShape, SumOver};
+use meshwright_backend::{Comparison, DType};
+use meshwright_comm::Site;
 use meshwright_mesh::__internal::shape_name;
 use meshwright_mesh::Extent;
 
@@ -56,14 +58,23 @@ impl<S: Dims> Mask<S> {
     }
 
     /// Returns the number of true elements along a dim, as a sum does: a partial sum if the dim is split or
-    /// distributed. It is rounded to the compute dtype: in bf16, numbers up to 256 are exact.
+    /// distributed.
+    ///
+    /// Means of chosen elements are [`x.mean_where(Dim, &mask)`](Tensor::mean_where), which divides by exact numbers of
+    /// any size.
+    ///
+    /// # Panics
+    /// In bf16, if the dim has more than 256 elements, since larger numbers are not exact:
+    /// `mask.as_weights().sum(Dim)` rounds them.
     #[track_caller]
     pub fn count<D, P>(&self, dim: D) -> Summed<S, D, P>
     where
         S: SumOver<D, P>,
         S::PartialOver: SumState<S::Left>,
     {
-        self.as_weights().sum(dim)
+        let weights = self.as_weights();
+        check_counts_are_exact(&weights, &<S as SumOver<D, P>>::positions(Internal::new()));
+        weights.sum(dim)
     }
 
     /// Returns the elements of `chosen` if the mask is true, and those of `other` elsewhere. The three may have
@@ -110,6 +121,31 @@ impl<S: Dims> Mask<S> {
         let (rank, extents, [mask, chosen]) = with_mask(&branches[0]);
         Tensor::from_untyped(select(&rank, extents, mask, [chosen, other]))
     }
+}
+
+/// Refuses counts along dims with more elements than the compute dtype has exact numbers for.
+#[track_caller]
+fn check_counts_are_exact<S: Dims>(weights: &Tensor<S>, positions: &[usize]) {
+    /// Larger integers are not exact in bf16.
+    const MOST: usize = 256;
+    let rank = weights.rank();
+    if rank.compute_dtype() == DType::F32 {
+        return;
+    }
+    let site = Site::new(scope::current_or("Mask::count")).at_location(Location::caller());
+    let along = |position: &usize| {
+        elements_along(&S::DIMS[*position], &weights.local_extents()[*position], rank, &site)
+    };
+    let elements: usize = positions.iter().map(along).product();
+    let names: Vec<&str> = positions.iter().map(|position| S::DIMS[*position].name).collect();
+    assert!(
+        elements <= MOST,
+        "`Mask::count` of {elements} elements along `{}` in {}, which has no exact numbers above {MOST}: \
+         `x.mean_where(Dim, &mask)` divides by the exact number of elements, and `mask.as_weights().sum(Dim)` is \
+         rounded",
+        names.join("`, `"),
+        rank.compute_dtype()
+    );
 }
 
 /// Returns the elements of the first branch if the mask is not 0, and those of the second elsewhere.

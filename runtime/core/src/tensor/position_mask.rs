@@ -10,10 +10,12 @@ use meshwright_backend::{Comparison, LeafPositions, UnaryFunction};
 use meshwright_mesh::Extent;
 
 use super::Tensor;
+use super::documents_along::InRows;
 use super::mask::{Mask, MaskOf, select};
+use super::typed::note_number;
 
-/// A mask by the global positions along dims `Q` and `K`, for tensors with these dims in any order, whole, split or
-/// distributed: `Mask::causal(Seq, Keys)`. It is computed where it is read, and never stored.
+/// A mask by the global positions along dims `Q` and `K`, or by their documents, for tensors with these dims in any
+/// order, whole, split or distributed: `Mask::causal(Seq, Keys)`. It is computed where it is read, and never stored.
 ///
 /// `&`, `|` and `!` combine masks by the positions along the same dims; [`over`](Self::over) makes a [`Mask`] of one.
 #[derive(Debug, Clone)]
@@ -29,6 +31,8 @@ enum Rule {
     Causal,
     /// Their distance is less than a number.
     Near(usize),
+    /// They are in one document.
+    SameDocument,
     Not(Box<Rule>),
     Both(Box<[Rule; 2]>),
     Either(Box<[Rule; 2]>),
@@ -65,6 +69,22 @@ impl Mask<()> {
         );
         PositionMask::of_rule(Rule::Near(size))
     }
+
+    /// Returns the mask of the positions along `K` that are in the same document as the position along `Q`: what an
+    /// attention sees of rows of [several documents](super::Tokens::with_documents). They are those of the tokens that
+    /// the masked tensor is computed from; without documents, each row is one.
+    ///
+    /// `Q` is the sequence of the tokens, and `K` the whole of it under another name. A mask of a causal attention
+    /// within documents is `Mask::causal(Q, K) & Mask::documents(Q, K)`. Numbers of documents are copied to the device
+    /// in each step, which is then not captured as a CUDA graph.
+    ///
+    /// # Panics
+    /// Where it is used, if the tokens have documents, but not along `Q` of the masked tensor, or if the tensor lacks
+    /// the dim of their samples.
+    pub fn documents<Q: Whole, K: Whole>(queries: Q, keys: K) -> PositionMask<Q, K> {
+        let (_, _) = (queries, keys);
+        PositionMask::of_rule(Rule::SameDocument)
+    }
 }
 
 impl<Q, K> PositionMask<Q, K> {
@@ -77,16 +97,29 @@ impl<Q, K> PositionMask<Q, K> {
     pub fn over<S: Dims + HasDim<Q, P> + HasDim<K, R>, P, R>(&self, x: &Tensor<S>) -> Mask<S> {
         const { refuse_routed::<S>() };
         let dims = [<S as HasDim<Q, P>>::DIM, <S as HasDim<K, R>>::DIM];
-        let pointwise = self.pointwise(x.local_extents(), dims);
+        let pointwise = self.pointwise::<S>(InRows::of(x), dims);
         Mask::from_untyped(Value::deferred(x.rank(), x.local_extents().to_vec(), pointwise))
     }
 
-    /// Returns the mask for a result with these extents, with the positions of queries and keys along `dims`.
+    /// Returns the mask for a tensor shaped `S`, with the positions of queries and keys along `dims`.
     #[track_caller]
-    pub(super) fn pointwise(&self, extents: &[Extent], dims: [usize; 2]) -> Pointwise {
-        let [queries, keys] = dims.map(|dim| Pointwise::positions(positions_along(extents, dim)));
-        self.rule.pointwise(&queries, &keys)
+    fn pointwise<S: Dims>(&self, tensor: InRows<'_>, dims: [usize; 2]) -> Pointwise {
+        for size in self.rule.windows() {
+            note_number::<S>(tensor.rank, "masked by a window of", size as f32);
+        }
+        let [queries, keys] =
+            dims.map(|dim| Pointwise::positions(positions_along(tensor.extents, dim)));
+        self.rule.pointwise(&Compared { tensor, dims, queries, keys })
     }
+}
+
+/// Positions that a rule compares.
+struct Compared<'a> {
+    tensor: InRows<'a>,
+    /// The dims of queries and keys.
+    dims: [usize; 2],
+    queries: Pointwise,
+    keys: Pointwise,
 }
 
 /// Returns the global positions along a dim of a block.
@@ -111,7 +144,21 @@ fn positions_along(extents: &[Extent], dim: usize) -> LeafPositions {
 }
 
 impl Rule {
-    fn pointwise(&self, queries: &Pointwise, keys: &Pointwise) -> Pointwise {
+    /// Returns the sizes of the windows.
+    fn windows(&self) -> Vec<usize> {
+        match self {
+            Rule::Causal | Rule::SameDocument => Vec::new(),
+            Rule::Near(size) => vec![*size],
+            Rule::Not(rule) => rule.windows(),
+            Rule::Both(rules) | Rule::Either(rules) => {
+                rules.iter().flat_map(Rule::windows).collect()
+            }
+        }
+    }
+
+    #[track_caller]
+    fn pointwise(&self, of: &Compared<'_>) -> Pointwise {
+        let Compared { queries, keys, .. } = of;
         let compare = |left: Pointwise, comparison, right: Pointwise| {
             left.binary(right, Binary::Compare(comparison))
         };
@@ -122,17 +169,11 @@ impl Rule {
                 let distance = offset.unary(Unary::Apply(UnaryFunction::Abs));
                 distance.with_number(*size as f32, Binary::Compare(Comparison::Lt))
             }
-            Rule::Not(rule) => {
-                let is_zero = Binary::Compare(Comparison::Eq);
-                rule.pointwise(queries, keys).with_number(0.0, is_zero)
-            }
-            Rule::Both(rules) => {
-                let [a, b] = rules.each_ref().map(|rule| rule.pointwise(queries, keys));
-                a.binary(b, Binary::Min)
-            }
+            Rule::SameDocument => of.tensor.same_document(of.dims),
+            Rule::Not(rule) => rule.pointwise(of).with_number(0.0, Binary::Compare(Comparison::Eq)),
+            Rule::Both(rules) => rules[0].pointwise(of).binary(rules[1].pointwise(of), Binary::Min),
             Rule::Either(rules) => {
-                let [a, b] = rules.each_ref().map(|rule| rule.pointwise(queries, keys));
-                a.binary(b, Binary::Max)
+                rules[0].pointwise(of).binary(rules[1].pointwise(of), Binary::Max)
             }
         }
     }
@@ -170,8 +211,12 @@ impl<S: Dims + HasDim<Q, P> + HasDim<K, R>, Q, K, P, R> MaskOf<S, (P, R)> for Po
         const { refuse_routed::<S>() };
         let extents = tensor.local_extents();
         let dims = [<S as HasDim<Q, P>>::DIM, <S as HasDim<K, R>>::DIM];
-        let mask = self.pointwise(extents, dims);
-        let branches = [tensor.value().to_pointwise(), Pointwise::number(value)];
+        let mask = self.pointwise::<S>(InRows::of(tensor), dims);
+        let mut chosen = tensor.value().to_pointwise();
+        if !Pointwise::fit_together(&[&mask, &chosen]) {
+            chosen = Pointwise::leaf(tensor.value().unchanged_computed());
+        }
+        let branches = [chosen, Pointwise::number(value)];
         Tensor::from_untyped(select(tensor.rank(), extents.to_vec(), mask, branches))
     }
 }

@@ -3,12 +3,14 @@
 use std::panic::Location;
 use std::sync::Arc;
 
-use crate::autograd::{Halo, HaloSide};
+use crate::autograd::{Halo, HaloSide, Value};
 use crate::context::scope;
 use crate::layout::{Dims, Shifts, refuse_routed};
 use meshwright_backend::Buffer;
 use meshwright_comm::Site;
 
+use super::documents_along::InRows;
+use super::mask::{Mask, MaskOf};
 use super::typed::note_number;
 use super::{
     AlwaysRecomputed, Count, InBackward, Operands, Operation, OperationBackward, OperationForward,
@@ -22,7 +24,7 @@ impl<S: Dims> Tensor<S> {
     /// Shape: `[.., D, ..] -> [.., D, ..]`.
     ///
     /// Along a split or distributed dim, ranks exchange the elements next to their own. The shift is along whole rows:
-    /// documents in them are not kept apart.
+    /// [`shift_in_documents`](Self::shift_in_documents) keeps the documents in them apart.
     ///
     /// # Panics
     /// On all ranks, if several ranks share the dim and `by` is more than the shortest range of elements that one of
@@ -59,6 +61,28 @@ impl<S: Dims> Tensor<S> {
                 extents: extents.to_vec(),
             },
         ))
+    }
+}
+
+impl<S: Dims> Tensor<S> {
+    /// Moves elements along a sequence by `by` positions within each of the [documents](super::Tokens::with_documents)
+    /// in the rows, as [`shift`](Self::shift): zeros come in at the border of a document. They are the documents of the
+    /// tokens that the tensor is computed from; without documents, each row is one.
+    ///
+    /// Shape: `[.., D, ..] -> [.., D, ..]`.
+    ///
+    /// # Panics
+    /// As `shift`, and if the tokens have documents, but not along this dim.
+    #[track_caller]
+    pub fn shift_in_documents<D, P>(&self, dim: D, by: isize) -> Tensor<S>
+    where
+        D: Shifts<S, P>,
+    {
+        let shifted = self.shift(dim, by);
+        let Some(same) = InRows::of(self).same_document_before(D::DIM, by) else { return shifted };
+        let extents = self.local_extents().to_vec();
+        let mask = Mask::<S>::from_untyped(Value::deferred(self.rank(), extents, same));
+        mask.replace_others(&shifted, 0.0)
     }
 }
 

@@ -241,7 +241,7 @@ impl<S: Dims> Tokens<S> {
 
     /// Creates token ids that are declared the same on ranks with equal positions along the axes of `S`.
     #[track_caller]
-    fn declared(rank: &Rank, extents: Vec<Extent>, block: &[u32]) -> Tokens<S>
+    pub(super) fn declared(rank: &Rank, extents: Vec<Extent>, block: &[u32]) -> Tokens<S>
     where
         S: Dims,
     {

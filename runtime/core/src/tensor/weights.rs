@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::autograd::Value;
 use crate::context::{Rank, extents_of};
-use crate::layout::{Dims, Shape};
+use crate::layout::{Dims, SameShape, Shape};
 use meshwright_backend::ops::middle_dim::ReduceDimArgs;
 use meshwright_backend::{Buffer, Category, DType, DimReduction, MiddleDim};
 use meshwright_mesh::__internal::{check_sizes, global_sizes, local_len, shape_name};
@@ -124,7 +124,8 @@ impl<S: Dims> Weights<S> {
     }
 
     /// Returns the sum of the weights of this rank's block; [`StepCount::of_weights`](super::StepCount::of_weights)
-    /// takes that of all micro-batches.
+    /// takes that of all micro-batches, times the number of terms of this rank that have one weight, if the weights
+    /// have fewer dims than the terms.
     pub fn total(&self) -> f64 {
         self.total
     }
@@ -146,15 +147,34 @@ impl<S: Dims> std::fmt::Debug for Weights<S> {
     }
 }
 
-/// Returns the sum of the terms of this rank, each times its weight, in f32.
+/// Returns the sum of the terms of this rank, each times its weight, in f32, and the sum of their weights.
 #[track_caller]
-pub(super) fn sum_with_weights<S: Dims>(terms: &Tensor<S>, weights: &Weights<S>) -> Value {
+pub(super) fn sum_with_weights<S, W>(terms: &Tensor<S>, weights: &Weights<W>) -> (Value, f64)
+where
+    S: Dims + SameShape<W>,
+    W: Dims,
+{
+    const TERMS: &str = "the tensor of terms";
+    const WEIGHTS: &str = "the tensor of their weights";
     let (rank, extents) = (terms.rank(), terms.local_extents());
     rank.check_same(&weights.rank);
-    check_sizes(S::DIMS, ("the terms", extents), ("their weights", &weights.extents));
+    let (mut data, mut total) = (Arc::clone(&weights.data), weights.total);
+    match <S as SameShape<W>>::RIGHT_PLACES {
+        None => check_sizes(S::DIMS, (TERMS, extents), (WEIGHTS, &weights.extents)),
+        Some(places) => {
+            let common: Vec<Extent> = places.iter().map(|place| extents[*place]).collect();
+            check_sizes(W::DIMS, (TERMS, &common), (WEIGHTS, &weights.extents));
+            let narrow = Value::constant(rank, weights.extents.clone(), data);
+            let wide = narrow.to_pointwise_along(places, extents);
+            data = Value::deferred(rank, extents.to_vec(), wide).compute().data;
+            total *= local_len(extents) as f64 / local_len(&common).max(1) as f64;
+        }
+    }
     let inputs = [OperationInput::new(terms.value(), InBackward::Ignores)];
-    let operation = WeightedSumOperation { weights: Arc::clone(&weights.data) };
-    apply(operation, Operands { rank, path: "", inputs, params: [], extents: Vec::new() })
+    let operation = WeightedSumOperation { weights: data };
+    let sum =
+        apply(operation, Operands { rank, path: "", inputs, params: [], extents: Vec::new() });
+    (sum, total)
 }
 
 /// The sum of terms with weights, whose backward reads the weights only.

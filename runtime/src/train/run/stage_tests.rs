@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::fixture::{TestModel, TinyGpt2, TinyLlama, build_tiny, on_ranks, plant_gradients};
 use crate::checkpoint::hf::{HfConfig, HfFolder, HfFormat, HfKeys, KeyResult};

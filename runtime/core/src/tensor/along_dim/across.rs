@@ -118,8 +118,13 @@ impl<'a, S: Dims> Across<'a, S> {
         Tensor::from_untyped(running_sum(self.0.value(), S::DIMS, position, site))
     }
 
+    /// Returns the tensor.
+    pub(super) fn tensor(&self) -> &'a Tensor<S> {
+        self.0
+    }
+
     #[track_caller]
-    fn along<D, P>(&self, dim: D, function: &'static str) -> AlongDim
+    pub(super) fn along<D, P>(&self, dim: D, function: &'static str) -> AlongDim
     where
         D: ReadsAcross<S, P>,
     {

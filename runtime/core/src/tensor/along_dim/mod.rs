@@ -4,6 +4,7 @@
 mod across;
 mod extreme;
 mod log_sum_exp;
+mod masked_mean;
 mod methods;
 mod running_sum;
 mod softmax;

@@ -118,7 +118,8 @@ impl<S: Dims> Tensor<S> {
 fn check_index(info: &DimInfo, extent: &Extent, size: usize) {
     assert!(
         extent.global == size,
-        "dim `{}` has {} elements, but the indices are those of one with {size}",
+        "dim `{}` has {} elements, but the indices are those of one with {size}: take the indices from \
+         a tensor of the same size",
         info.name,
         extent.global
     );

@@ -70,8 +70,8 @@ impl<S: Dims> Tensor<S> {
         let end = sizes.iter().fold(0, |end: usize, size| end.saturating_add(*size));
         assert!(
             end <= size,
-            "dim `{}` has {size} elements, so it cannot be cut into parts of {sizes:?} elements and the rest: they \
-             have {end} elements",
+            "dim `{}` has {size} elements, so it cannot be cut into parts of {sizes:?} elements and the rest: give \
+             parts that have at most {size} elements together",
             info.name
         );
         check_range(info, size, end, size);

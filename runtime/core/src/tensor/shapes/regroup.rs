@@ -86,7 +86,7 @@ impl<S: Dims> Tensor<S> {
         let first = first.unwrap_or_else(|| {
             panic!(
                 "dim `{}` has {} elements, {} of them on this rank: these are no whole groups of {inner} elements, \
-                 which `{}` would have",
+                 which `{}` would have: give a number that divides the elements of each rank",
                 info.name,
                 extent.global,
                 extent.local,
