@@ -66,17 +66,15 @@ impl RouterTraining {
         }
         let loss = if keys.is_new() { of_new.loss } else { absent };
         keys.number("router_aux_loss_coef", &mut self.loss, loss)?;
-        for (key, field) in
-            [("router_z_loss_coef", &mut self.z_loss), ("router_bias_rate", &mut self.bias_rate)]
-        {
-            if let Some(settings) = keys.settings() {
-                *field = settings.number(key)?.unwrap_or(0.0);
-            }
-            if *field > 0.0 {
-                keys.write(key, *field);
-            }
-        }
-        Ok(())
+        own_number(keys, "router_z_loss_coef", &mut self.z_loss)
+    }
+
+    /// Names the key of the rate of the bias of the choice, in families that have this bias.
+    ///
+    /// # Errors
+    /// A value that is no number of at least 0.
+    pub fn bias_keys(&mut self, keys: &mut HfKeys<'_>) -> KeyResult {
+        own_number(keys, "router_bias_rate", &mut self.bias_rate)
     }
 
     /// Sets the numbers that flags give. `has_bias` is false for a family without a bias of the choice.
@@ -104,6 +102,18 @@ impl RouterTraining {
     pub fn penalties(&self) -> RouterPenalties {
         RouterPenalties { balance: self.loss as f32, z_loss: self.z_loss as f32 }
     }
+}
+
+/// Names a number that `transformers` does not have, and that is 0 in a file without it.
+fn own_number(keys: &mut HfKeys<'_>, key: &'static str, field: &mut f64) -> KeyResult {
+    keys.list(&[key]);
+    if let Some(settings) = keys.settings() {
+        *field = settings.number(key)?.unwrap_or(0.0);
+    }
+    if *field > 0.0 {
+        keys.write(key, *field);
+    }
+    Ok(())
 }
 
 /// Returns the role of a tensor of a mixture in `mlp`. In memory, newer versions of `transformers` have the experts of

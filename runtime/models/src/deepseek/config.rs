@@ -181,7 +181,8 @@ impl DeepseekConfig {
         let scale = if is_new { 1.0 } else { 2.5 };
         keys.number("routed_scaling_factor", &mut self.routed_scale, scale)?;
         let of_new = RouterTraining { bias_rate: BIAS_RATE, ..RouterTraining::default() };
-        self.router.keys(keys, 0.0, of_new)
+        self.router.keys(keys, 0.0, of_new)?;
+        self.router.bias_keys(keys)
     }
 }
 

@@ -43,6 +43,7 @@ impl HeadFields<'_> {
             format!("qk_rope_head_dim {rotated} is odd; rotary positions need an even width")
         })?;
         // Sizes that follow from others.
+        keys.list(&["head_dim", "qk_head_dim"]);
         for (key, expected) in [("head_dim", rotated), ("qk_head_dim", plain + rotated)] {
             let found = keys.settings().map(|settings| settings.count(key)).transpose()?.flatten();
             keys.require(found.is_none_or(|found| found == expected), || {
@@ -74,6 +75,7 @@ pub(super) fn published_keys(keys: &mut HfKeys<'_>) -> KeyResult {
     ]);
     // Their weights are not exported.
     keys.write("num_nextn_predict_layers", 0);
+    keys.list(&["scoring_func", "topk_method", "moe_layer_freq"]);
     let Some(settings) = keys.settings() else { return Ok(()) };
     settings.expect_text("scoring_func", &["sigmoid"])?;
     settings.expect_text("topk_method", &["noaux_tc"])?;

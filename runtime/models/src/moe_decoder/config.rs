@@ -110,6 +110,7 @@ impl HfConfig for MoeDecoderConfig {
         let fields = AttentionFields { heads, kv_heads, head_dim: &mut self.head_dim };
         let absent = AttentionDefaults { heads: None, kv_heads: Some(4), head_dim: None };
         fields.keys(keys, self.hidden, absent)?;
+        keys.list(&["num_local_experts"]);
         // Older versions of `transformers` have the first name, newer ones read both.
         let has_other = |settings: &meshwright_store::checkpoint::hf::HfSettings<'_>| {
             settings.get("num_experts").is_none() && settings.get("num_local_experts").is_some()
@@ -161,6 +162,7 @@ impl Family for MoeDecoderConfig {
 
 /// Refuses windows, which a file may state without using them.
 fn windows(keys: &mut HfKeys<'_>) -> KeyResult {
+    keys.list(&["use_sliding_window"]);
     let is_used = keys.settings().map(|keys| keys.switch("use_sliding_window")).transpose()?;
     keys.ignore(&["max_window_layers"]);
     if is_used.flatten() == Some(true) {

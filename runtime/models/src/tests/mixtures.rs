@@ -104,6 +104,7 @@ fn settings_of_a_published_qwen3_moe_are_understood() {
         (json!({ "num_experts": 4 }), "num_experts_per_tok 8 is more than num_experts 4"),
         (json!({ "mlp_only_layers": [0] }), "mlp_only_layers is [0]"),
         (json!({ "decoder_sparse_step": 2 }), "decoder_sparse_step is 2"),
+        (json!({ "router_bias_rate": 0.1 }), "\"router_bias_rate\" is 0.1: this program does not"),
         (json!({ "use_sliding_window": true, "sliding_window": 4096 }), "sliding_window is 4096"),
     ] {
         let text = refusal::<MoeDecoderConfig>(&published, changes);
