@@ -30,8 +30,10 @@ impl<Variant, First, I, O> SameTypes<First, I, O, I, O> for Variant {
 /// Applies the layer of a variant to the input of the first variant.
 #[doc(hidden)]
 #[track_caller]
-pub fn forward_variant<V: Module, F: Module>(layer: &V, input: &F::In) -> F::Out
+pub fn forward_variant<V, F>(layer: &V, input: &F::In) -> F::Out
 where
+    V: Module,
+    F: Module,
     V: SameTypes<F, V::In, V::Out, F::In, F::Out>,
 {
     V::into_first(layer.forward(V::of_first(input)))
