@@ -24,7 +24,8 @@ fn every_family_is_picked_and_round_trips() {
         let keys = workspace.read(&format!("{family}-new/config.json"));
         let keys: serde_json::Value = serde_json::from_slice(&keys).unwrap();
         assert_eq!(keys["model_type"], family);
-        let from = format!("--init-from {family}-new --mesh fsdp=2,tp=2 --dtype f32");
+        let from =
+            format!("--init-from {family}-new --tokenizer bytes --mesh fsdp=2,tp=2 --dtype f32");
         let parts = train(&format!("{from} --steps 1 --export-hf {family}-again"));
         assert_close(&parts, &whole, 1e-5);
         for file in ["config.json", "model.safetensors"] {

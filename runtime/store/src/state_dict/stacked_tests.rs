@@ -2,8 +2,6 @@
 
 use std::path::Path;
 
-use serde_json::{Value, json};
-
 use super::{HfMapping, HfName, export_hf, import_hf};
 use crate::checkpoint::TensorBox;
 use crate::checkpoint::hf::{HfConfig, HfFolder, HfFormat, HfKeys, KeyResult};

@@ -3,8 +3,6 @@
 use std::fs;
 use std::path::Path;
 
-use serde_json::{Value, json};
-
 use super::super::faults::{Fault, with_fault};
 use super::super::hf::{HfConfig, HfExport, HfFolder, HfFormat, HfKeys, KeyResult};
 use super::super::*;
