@@ -125,7 +125,9 @@ impl HfConfig for MoeDecoderConfig {
         let (other, experts) = (other.transpose()?.flatten(), self.experts);
         keys.require(other.is_none_or(|other| other == experts), || {
             let other = other.unwrap_or(experts);
-            format!("num_local_experts is {other}, but num_experts is {experts}; leave one of them out")
+            format!(
+                "num_local_experts is {other}, but num_experts is {experts}; leave one of them out"
+            )
         })?;
         let normalize = keys.is_new();
         keys.switch("norm_topk_prob", &mut self.normalize, normalize)?;
