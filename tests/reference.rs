@@ -1,6 +1,9 @@
 //! Parity of one rank with PyTorch, by the fixtures in `reference/`, which its README describes.
 
+mod config_fuzz;
+mod families;
 mod mixtral;
+mod mutations;
 mod validation;
 
 use std::collections::BTreeMap;
@@ -239,7 +242,8 @@ fn as_stored(
 ) -> Tensors {
     let mut stored = Tensors::new();
     let mut names = Vec::new();
-    for param in params {
+    // A buffer is stored, too, but has no gradient.
+    for param in params.iter().filter(|param| !param.is_frozen()) {
         let found = entries.iter().find_map(|entry| Some((entry, entry.matched(param.path())?)));
         let (entry, name) = found.unwrap_or_else(|| panic!("`{}` has no name", param.path()));
         let name = format!("grad.{name}");
@@ -257,7 +261,11 @@ fn as_stored(
         if entry.fused && names.contains(&name) {
             // The model declares them in the order of storage.
             let earlier = stored.remove(&name).unwrap_or_default();
-            stored.insert(name, concat_columns(&earlier, &values, rows));
+            let both = match entry.transposed {
+                true => [earlier, values].concat(),
+                false => concat_columns(&earlier, &values, rows),
+            };
+            stored.insert(name, both);
         } else {
             names.push(name.clone());
             stored.insert(name, values);

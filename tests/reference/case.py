@@ -24,6 +24,11 @@ class Case:
     masked: bool = field(default=False, kw_only=True)
     padding: int | None = field(default=None, kw_only=True)
     max_shard_size: str | None = field(default=None, kw_only=True)
+    steps: int = field(default=10, kw_only=True)
+    lr: float = field(default=1e-3, kw_only=True)
+    # The part of all tokens that are the one for padding, beside those that the stream has anyway.
+    padding_share: float = field(default=0.0, kw_only=True)
+    mutations: list = field(default_factory=list, kw_only=True)
 
     def build_model(self):
         """A random model whose attention, norms and gradients are far from trivial values."""
@@ -55,9 +60,16 @@ class Case:
         """A term of the objective that is not part of the loss."""
         return 0.0
 
+    def decays(self, name, parameter):
+        """Weight decay applies to it."""
+        return parameter.dim() >= 2
+
     def stored(self, tensors):
         """Tensors of the model's parameters under the names of the Hugging Face folder."""
         return tensors
+
+    def finish(self, folder):
+        """Changes the folder after everything was computed from it."""
 
     def exact(self):
         """A context in which a model in f64 computes nothing in f32."""

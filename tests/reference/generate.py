@@ -17,24 +17,35 @@ import torch
 import transformers
 from safetensors.numpy import save_file
 
+import decoder_cases
+import deepseek_cases
+import gemma_cases
 import gpt2_cases
 import llama_cases
 import mixtral_cases
+import moe_cases
+import norm_cases
 
-BATCH, STEPS = 4, 10
+BATCH = 4
 IGNORED = -100  # PyTorch's ignore index; written to the files as the largest u32.
-OPTIMIZER = {"lr": 1e-3, "betas": (0.9, 0.95), "eps": 1e-8, "weight_decay": 0.1}
+OPTIMIZER = {"betas": (0.9, 0.95), "eps": 1e-8, "weight_decay": 0.1}
 CASES = llama_cases.CASES + gpt2_cases.CASES + mixtral_cases.CASES
+FAMILIES = (decoder_cases.CASES + gemma_cases.CASES + norm_cases.CASES + moe_cases.CASES + deepseek_cases.CASES)
+# Tolerances of the tests of families. A mutation moves a loss of a training run by at least ten times as much.
+TRAIN_LOSS, LOGITS = 2e-4, 5e-6
 
 
 def token_stream(case):
     """A noisy arithmetic progression modulo the vocabulary: learnable, and reaches every token."""
     rng = np.random.default_rng(case.seed)
     tokens = [int(rng.integers(case.vocab))]
-    for _ in range(STEPS * BATCH * case.seq):
+    for _ in range(case.steps * BATCH * case.seq):
         jump = rng.integers(case.vocab) if rng.random() < 0.2 else 3
         tokens.append(int((tokens[-1] + jump) % case.vocab))
-    return np.array(tokens, dtype=np.uint16)
+    tokens = np.array(tokens, dtype=np.uint16)
+    if case.padding_share > 0.0:
+        tokens[rng.random(len(tokens)) < case.padding_share] = case.padding
+    return tokens
 
 
 def batch_of_step(case, stream, step):
@@ -70,11 +81,12 @@ def gradients(case, model, tokens, targets):
 
 def train(case, model, stream):
     """Loss and gradient norm (before clipping) of each AdamW step, and the last parameters."""
-    groups = [{"params": [p for p in model.parameters() if p.dim() >= 2]},
-              {"params": [p for p in model.parameters() if p.dim() < 2], "weight_decay": 0.0}]
-    optimizer = torch.optim.AdamW(groups, **OPTIMIZER, foreach=False)
+    decays = [p for name, p in model.named_parameters() if case.decays(name, p)]
+    others = [p for name, p in model.named_parameters() if not case.decays(name, p)]
+    groups = [{"params": decays}, {"params": others, "weight_decay": 0.0}]
+    optimizer = torch.optim.AdamW(groups, lr=case.lr, **OPTIMIZER, foreach=False)
     losses, norms = [], []
-    for step in range(STEPS):
+    for step in range(case.steps):
         loss, objective, _ = loss_and_logits(case, model, *batch_of_step(case, stream, step))
         objective.backward()
         losses.append(loss.item())
@@ -95,6 +107,25 @@ def run(case, folder, dtype, stream, tokens, targets):
     return {"loss": loss, "train_losses": losses, "train_grad_norms": norms}, tensors
 
 
+def mutation_table(case, folder, stream, single):
+    """How far each mutation of a case moves the losses, and the loss of the first step with it."""
+    table = []
+    for mutation in case.mutations:
+        if mutation.is_fine:
+            with torch.no_grad():
+                tokens, targets = batch_of_step(case, stream, 0)
+                loss, _, logits = loss_and_logits(case, case.load_mutated(folder, mutation), tokens, targets)
+            by, loss, moved, tolerance = "logits", loss.item(), distance(logits, single[1]["logits"]), LOGITS
+        else:
+            losses, _, _ = train(case, case.load_mutated(folder, mutation), stream)
+            moved = max(map(distance, losses, single[0]["train_losses"]))
+            by, loss, tolerance = "losses", losses[0], TRAIN_LOSS
+        print(f"  {mutation.name}: {by} {moved:.1e}")
+        table.append({"mutation": mutation.name, "keys": case.mutated_keys(mutation), "by": by,
+                      "moved": float(f"{moved:.1e}"), "tolerances": int(moved / tolerance), "loss": loss})
+    return table
+
+
 def distance(value, reference):
     """Norm of the difference over the norm of the reference, both in f64."""
     value, reference = (torch.as_tensor(x).double() for x in (value, reference))
@@ -112,7 +143,10 @@ def noise_floor(single, double):
 
 
 def write_case(case, out):
-    """Both runs of a case, and its files; prints what should be looked at after a change."""
+    """Both runs of a case, and its files; prints what should be looked at after a change.
+
+    Returns the mutations that hardly move a loss.
+    """
     folder = out / case.name
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
@@ -133,14 +167,22 @@ def write_case(case, out):
     arrays |= {key: value.contiguous().numpy() for key, value in single[1].items()}
     save_file(arrays, folder / "expected.safetensors")
     expected = {
-        "batch": BATCH, "seq": case.seq, "steps": STEPS, **OPTIMIZER, "clip": case.clip,
+        "batch": BATCH, "seq": case.seq, "steps": case.steps, "lr": case.lr, **OPTIMIZER, "clip": case.clip,
         **single[0], "f64": double[0], "noise_floor": noise_floor(single, double),
     }
     (folder / "expected.json").write_text(json.dumps(expected, indent=1) + "\n")
+    idle = []
     print(case.name)
     for key in ("train_losses", "train_grad_norms"):
         print(f"  {key}: " + " ".join(f"{value:.3f}" for value in single[0][key]))
     print("  noise: " + " ".join(f"{k}={v:.1e}" for k, v in expected["noise_floor"].items()))
+    if case.mutations:
+        table = mutation_table(case, folder, stream, single)
+        rows = ",\n".join(" " + json.dumps(row) for row in table)
+        (folder / "mutations.json").write_text(f"[\n{rows}\n]\n")
+        idle = [f"{case.name}: {row['mutation']}" for row in table if row["tolerances"] < 10]
+    case.finish(folder)
+    return idle
 
 
 if __name__ == "__main__":
@@ -148,9 +190,10 @@ if __name__ == "__main__":
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "fixtures")
     parser.add_argument("cases", nargs="*", metavar="CASE", help="by name; all of them by default")
     transformers.utils.logging.disable_progress_bar()
+    transformers.utils.logging.set_verbosity_error()
     torch.use_deterministic_algorithms(True)
     torch.set_num_threads(1)
     args = parser.parse_args()
-    for each in CASES:
-        if not args.cases or each.name in args.cases:
-            write_case(each, args.out)
+    chosen = [case for case in CASES + FAMILIES if not args.cases or case.name in args.cases]
+    idle = [name for case in chosen for name in write_case(case, args.out)]
+    assert not idle, f"these mutations move no loss by ten tolerances: {', '.join(idle)}"

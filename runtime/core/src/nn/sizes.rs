@@ -19,6 +19,7 @@ use super::{
 pub struct Sizes {
     dims: HashMap<TypeId, DimSize>,
     flags: BTreeSet<String>,
+    numbers: BTreeMap<String, f32>,
     /// Keys are names of fields, or ends of their paths.
     optional: BTreeMap<String, bool>,
     /// Rows of embeddings over a dim that get no gradient.
@@ -80,6 +81,7 @@ impl Default for Sizes {
         Sizes {
             dims: HashMap::new(),
             flags: BTreeSet::new(),
+            numbers: BTreeMap::new(),
             optional: BTreeMap::new(),
             padding: HashMap::new(),
             counts: BTreeMap::new(),
@@ -250,6 +252,19 @@ impl Sizes {
         self.dims.get(&TypeId::of::<D>()).map(|dim| dim.size)
     }
 
+    /// Sets a number that a layer of the model's author reads by [`number`](Self::number), such as the limit of an
+    /// activation.
+    #[must_use]
+    pub fn with_number(mut self, name: &str, number: f32) -> Sizes {
+        self.numbers.insert(name.to_owned(), number);
+        self
+    }
+
+    /// Returns the number `name`, if it is set.
+    pub fn number(&self, name: &str) -> Option<f32> {
+        self.numbers.get(name).copied()
+    }
+
     /// Returns true if the flag `name` is set.
     pub fn flag(&self, name: &str) -> bool {
         self.flags.contains(name)
@@ -345,12 +360,12 @@ impl Sizes {
         let Sizes { attention, attention_of_fields, head, head_of_fields, router, context, .. } =
             self;
         let Sizes { norm_offset, norms, ropes, ropes_of_fields, dropouts, lora, .. } = self;
-        let Sizes { choice_bias_rate, .. } = self;
+        let Sizes { choice_bias_rate, numbers, .. } = self;
         format!(
             "{dims:?} {flags:?} {optional:?} {counts:?} {inits:?} {kinds:?} {norm_eps} {rope:?} {rope_layout:?} \
              {init_std} {dropout} {attention:?} {attention_of_fields:?} {head:?} {head_of_fields:?} {router:?} \
              {context:?} {norm_offset} \
-             {norms:?} {ropes:?} {ropes_of_fields:?} {dropouts:?} {lora:?} {choice_bias_rate}"
+             {norms:?} {ropes:?} {ropes_of_fields:?} {dropouts:?} {lora:?} {choice_bias_rate} {numbers:?}"
         )
     }
 

@@ -2,7 +2,6 @@
 
 use serde_json::Value;
 
-use super::mixture::{ALPHA, LIMIT};
 use crate::decoder_keys::{
     AttentionDefaults, AttentionFields, is_tensor_name, layer_types, no_partial_rotation,
     tensor_role,
@@ -37,6 +36,10 @@ pub struct GptOssConfig {
     pub experts: usize,
     /// `num_experts_per_tok`: experts that each token chooses.
     pub top_k: usize,
+    /// `swiglu_alpha`: factor inside of the sigmoid of the gates.
+    pub alpha: f64,
+    /// `swiglu_limit`: largest gate, and largest absolute value that it is multiplied by.
+    pub limit: f64,
     /// `vocab_size`: number of token ids.
     pub vocab: usize,
     /// `rms_norm_eps`: added to the mean square in RMSNorm.
@@ -72,6 +75,8 @@ impl Default for GptOssConfig {
             slides: Vec::new(),
             experts: 1,
             top_k: 1,
+            alpha: 1.702,
+            limit: 7.0,
             vocab: 1,
             norm_eps: 1e-5,
             rope: RopeParameters::default(),
@@ -130,7 +135,8 @@ impl HfConfig for GptOssConfig {
         keys.ignore(&["output_router_logits", "initial_context_length", "experts_per_token"]);
         keys.only("hidden_act", &["silu"])?;
         keys.no_rate("attention_dropout")?;
-        constants(keys)?;
+        keys.number("swiglu_alpha", &mut self.alpha, 1.702)?;
+        keys.number("swiglu_limit", &mut self.limit, 7.0)?;
         keys.switch("attention_bias", &mut self.biases, true)?;
         keys.size(SizeFlag::Hidden, "hidden_size", &mut self.hidden)?;
         keys.size_or_new(SizeFlag::Ffn, "intermediate_size", &mut self.ffn, self.hidden)?;
@@ -175,16 +181,4 @@ impl Family for GptOssConfig {
     ) -> Result<(), String> {
         self.router.set(balance, z_loss, self.model_type(), false)
     }
-}
-
-/// Refuses other constants of the gate than the usual ones.
-fn constants(keys: &mut HfKeys<'_>) -> KeyResult {
-    for (key, usual) in [("swiglu_alpha", ALPHA), ("swiglu_limit", LIMIT)] {
-        keys.write(key, usual);
-        let found = keys.settings().map(|settings| settings.number(key)).transpose()?.flatten();
-        keys.require(found.is_none_or(|found| found == usual), || {
-            format!("{key} is {}; only {usual} is supported", found.unwrap_or(usual))
-        })?;
-    }
-    Ok(())
 }

@@ -8,14 +8,24 @@ use super::model::{Batch, Experts, Ffn, GateUp, Hidden, Seq, Stream, TopK};
 pub type ExpertTokens =
     Tensor<(Routed<(Batch, Split<Seq, Tp>), Split<Experts, (Ep, Cp, Tp)>>, Hidden)>;
 
-/// Factor inside of the sigmoid of the gate, `swiglu_alpha`.
-pub(super) const ALPHA: f64 = 1.702;
+/// Constants of the gate, from the numbers `swiglu_alpha` and `swiglu_limit` of the sizes.
+#[derive(Debug, Clone, Copy)]
+pub struct GateOptions {
+    /// Factor inside of the sigmoid.
+    alpha: f32,
+    /// Largest gate, and largest absolute value of the up-projection.
+    limit: f32,
+}
 
-/// Largest gate, and largest absolute value of the up-projection, `swiglu_limit`.
-pub(super) const LIMIT: f64 = 7.0;
+impl Build for GateOptions {
+    fn build(builder: &mut Builder<'_>) -> Self {
+        let number = |name, published| builder.sizes().number(name).unwrap_or(published);
+        GateOptions { alpha: number("swiglu_alpha", 1.702), limit: number("swiglu_limit", 7.0) }
+    }
+}
 
-/// The MLPs of the experts. An element of the hidden layer is `(up + 1) gate sigmoid(ALPHA gate)`, with `gate` at most
-/// [`LIMIT`] and `up` within it.
+/// The MLPs of the experts. An element of the hidden layer is `(up + 1) gate sigmoid(alpha gate)`, with `gate` at most
+/// the limit and `up` within it.
 #[model]
 pub struct ExpertMlps {
     #[sharded(ep = "experts", fold = [cp, tp])]
@@ -26,13 +36,14 @@ pub struct ExpertMlps {
     down: GroupedLinear<Experts, Ffn, Hidden>,
     #[sharded(ep = "experts", fold = [cp, tp])]
     down_bias: GroupedBias<Experts, Hidden>,
+    options: GateOptions,
 }
 
 #[forward]
 impl ExpertMlps {
     /// Returns the outputs of the experts.
     pub fn forward(&self, x: &ExpertTokens) -> ExpertTokens {
-        let (alpha, limit) = (ALPHA as f32, LIMIT as f32);
+        let GateOptions { alpha, limit } = self.options;
         let gate_up = self.gate_up_bias.forward(&self.gate_up.forward(x));
         let gate = gate_up.select(GateUp, 0).clamp(f32::NEG_INFINITY, limit);
         let up = gate_up.select(GateUp, 1).clamp(-limit, limit);

@@ -6,7 +6,7 @@ mod model;
 mod names;
 
 pub use config::GptOssConfig;
-pub use mixture::{ExpertMlps, ExpertTokens, Mixture};
+pub use mixture::{ExpertMlps, ExpertTokens, GateOptions, Mixture};
 pub use model::{Block, GptOss, SelfAttention, Stream};
 pub use names::HF_NAMES;
 

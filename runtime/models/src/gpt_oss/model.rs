@@ -125,6 +125,8 @@ impl LanguageModel for GptOss {
             .with(Vocab, config.vocab)
             .with(Layers, config.layers)
             .with_flag("tie_word_embeddings", config.tied)
+            .with_number("swiglu_alpha", config.alpha as f32)
+            .with_number("swiglu_limit", config.limit as f32)
             .with_optional("router.bias", true);
         for field in ["q.bias", "k.bias", "v.bias", "o.bias"] {
             sizes = sizes.with_optional(field, config.biases);

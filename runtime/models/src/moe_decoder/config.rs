@@ -111,7 +111,7 @@ impl HfConfig for MoeDecoderConfig {
         let absent = AttentionDefaults { heads: None, kv_heads: Some(4), head_dim: None };
         fields.keys(keys, self.hidden, absent)?;
         keys.list(&["num_local_experts"]);
-        // Older versions of `transformers` have the first name, newer ones read both.
+        // Older versions of `transformers` write `num_experts`, newer ones the other name; exports may have both.
         let has_other = |settings: &meshwright_store::checkpoint::hf::HfSettings<'_>| {
             settings.get("num_experts").is_none() && settings.get("num_local_experts").is_some()
         };
@@ -121,6 +121,14 @@ impl HfConfig for MoeDecoderConfig {
         };
         let fields = ExpertFields { key, experts: &mut self.experts, top_k: &mut self.top_k };
         fields.keys(keys, [128, 8])?;
+        let other = keys.settings().map(|settings| settings.count("num_local_experts"));
+        let (other, experts) = (other.transpose()?.flatten(), self.experts);
+        keys.require(other.is_none_or(|other| other == experts), || {
+            let other = other.unwrap_or(experts);
+            format!(
+                "num_local_experts is {other}, but num_experts is {experts}; leave one of them out"
+            )
+        })?;
         let normalize = keys.is_new();
         keys.switch("norm_topk_prob", &mut self.normalize, normalize)?;
         keys.size(SizeFlag::Vocab, "vocab_size", &mut self.vocab)?;

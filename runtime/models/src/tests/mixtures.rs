@@ -133,7 +133,7 @@ fn settings_of_a_published_gpt_oss_are_understood() {
     let written: GptOssConfig = read(&config.to_json()).unwrap();
     assert_eq!(written, config);
     for (changes, reason) in [
-        (json!({ "swiglu_limit": 5.0 }), "swiglu_limit is 5; only 7 is supported"),
+        (json!({ "swiglu_limit": -1.0 }), "swiglu_limit must be a number of at least 0, not -1.0"),
         (json!({ "layer_types": ["full_attention"] }), "layer_types has 1 entries"),
         (json!({ "quantization_config": { "quant_method": "mxfp4" } }), "quantized (mxfp4)"),
     ] {
