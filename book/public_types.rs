@@ -35,9 +35,10 @@ fn is_test(path: &Path) -> bool {
     is_test_file || path.iter().any(|part| part == "tests")
 }
 
-/// Returns true for the model of a family: all families name their parts alike, such as `Block`.
+/// Returns true for a part of the model of a family: all families name their parts alike, such as `Block`.
 fn is_model(path: &Path) -> bool {
-    path.starts_with("runtime/models/src") && path.ends_with("model.rs")
+    let is_config = ["config.rs", "keys.rs"].iter().any(|file| path.ends_with(file));
+    path.starts_with("runtime/models/src") && !is_config
 }
 
 /// Returns the names of the public types that a source file declares outside of tests, with their lines.

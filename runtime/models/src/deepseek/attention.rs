@@ -3,7 +3,7 @@
 
 use meshwright::prelude::*;
 
-use super::model::{
+use super::dims::{
     Compressed, Heads, Hidden, KeyValue, Latent, PlainDim, QueryDim, QueryLatent, RotatedDim, Seq,
     Stream, ValueDim,
 };

@@ -2,7 +2,7 @@
 
 use meshwright::prelude::*;
 
-use super::model::{Batch, ExpertFfn, Experts, Ffn, Hidden, Seq, SharedFfn, Stream, TopK};
+use super::dims::{Batch, ExpertFfn, Experts, Ffn, Hidden, Seq, SharedFfn, Stream, TopK};
 
 /// The tokens at the experts that they have chosen.
 pub type ExpertTokens =

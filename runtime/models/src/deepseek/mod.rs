@@ -2,6 +2,7 @@
 
 mod attention;
 mod config;
+mod dims;
 mod keys;
 mod mixture;
 mod model;
@@ -9,11 +10,12 @@ mod names;
 
 pub use attention::{HeadSizes, LatentAttention, LatentQuery};
 pub use config::DeepseekConfig;
+pub use dims::Stream;
 pub use mixture::{ExpertMlps, ExpertTokens, Mixture, Mlp, SharedMlp};
-pub use model::{Block, Deepseek, DenseBlock, MoeBlock, Stream};
+pub use model::{Block, Deepseek, DenseBlock, MoeBlock};
 pub use names::HF_NAMES;
 
 public_dims!(
-    model: Batch, Compressed, ExpertFfn, Experts, Ffn, Heads, Hidden, KeyValue, Latent, PlainDim,
+    dims: Batch, Compressed, ExpertFfn, Experts, Ffn, Heads, Hidden, KeyValue, Latent, PlainDim,
     QueryDim, QueryLatent, RotatedDim, Seq, SharedFfn, TopK, ValueDim, Vocab
 );

@@ -2,7 +2,7 @@
 
 use meshwright::prelude::*;
 
-use super::model::{Batch, Experts, Ffn, GateUp, Hidden, Seq, Stream, TopK};
+use super::dims::{Batch, Experts, Ffn, GateUp, Hidden, Seq, Stream, TopK};
 
 /// The tokens at the experts that they have chosen.
 pub type ExpertTokens =
