@@ -38,7 +38,7 @@ impl ExpertFields<'_> {
     }
 }
 
-/// How routers are trained beside the loss of the model.
+/// Training of routers beside the loss of the model.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct RouterTraining {
     /// `router_aux_loss_coef`: weight of the load-balancing loss.

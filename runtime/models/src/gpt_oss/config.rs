@@ -11,7 +11,7 @@ use meshwright_core::rotary::{RopeParameters, RopeScaling, YarnScaling};
 use meshwright_store::checkpoint::hf::{HfConfig, HfKeys, KeyResult, TensorRole};
 use meshwright_store::family::{Family, LoadBalancing, SizeFlag};
 
-/// The sizes and constants of a gpt-oss (OpenAI, "gpt-oss-120b & gpt-oss-20b Model Card", 2025).
+/// The sizes and constants of a gpt-oss (OpenAI, arXiv 2508.10925, 2025).
 #[derive(Debug, Clone, PartialEq)]
 pub struct GptOssConfig {
     /// `hidden_size`: width of the residual stream.

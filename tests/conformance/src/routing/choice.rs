@@ -75,7 +75,7 @@ pub fn choice_scores(target: &Target) {
     }
 }
 
-/// Of equal groups the lower ones are chosen.
+/// The lower ones of equal groups are chosen.
 pub fn equal_scores(target: &Target) {
     let groups = groups(4, 2, 2);
     let options = RouterOptions { score: RouterScore::Sigmoid, groups, ..RouterOptions::default() };
