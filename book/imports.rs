@@ -157,7 +157,8 @@ fn imports(text: &str) -> Vec<Import> {
             let len = code[start..].find(|c| !is_path(c)).unwrap_or(code.len() - start);
             let path = code[start..start + len].trim_end_matches(':');
             let is_visibility = code[..start].ends_with("(in ");
-            if !is_path(before) && !is_visibility {
+            // `$crate::` is a path for the crates that call a macro.
+            if !is_path(before) && before != '$' && !is_visibility {
                 add_use_tree(&[], path, &mut found);
             }
         }

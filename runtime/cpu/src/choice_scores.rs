@@ -2,7 +2,7 @@
 
 use super::math::{lane_max, lane_sum, larger, zip_map};
 use super::router::Scores;
-use super::routing::score_key;
+use super::score_key::score_key;
 use super::scratch::with_scratch;
 use super::simd::dispatch;
 use super::softmax::row_count;

@@ -27,6 +27,7 @@ mod reduce;
 mod rope;
 mod router;
 mod routing;
+mod score_key;
 mod scratch;
 mod simd;
 mod softmax;

@@ -5,6 +5,7 @@ use super::choice_scores;
 use super::float::{Float, by_float, store_rounded, workplace, workplace_len};
 use super::math::{fma, lane_sum};
 use super::router;
+use super::score_key::score_key;
 use super::scratch::with_scratch;
 use super::simd::dispatch;
 use super::workers::{Rows, Workers};
@@ -88,19 +89,6 @@ fn top_k_of_row<T: Float>(row: &[T], values: &mut [f32], choices: &mut [u32]) {
         *choice = u32::MAX - last as u32;
         *value = row[*choice as usize].widen_to_f32();
     }
-}
-
-/// Returns a key that is larger for larger scores, the largest for NaN, and among equal scores larger for lower
-/// columns.
-pub(super) fn score_key(x: f32, col: u32) -> u64 {
-    // Both zeros have the same bits after the addition.
-    let bits = (x + 0.0).to_bits();
-    let ordered = match x {
-        x if x.is_nan() => 0xffff_fffe,
-        _ if bits & 0x8000_0000 != 0 => !bits,
-        _ => bits | 0x8000_0000,
-    };
-    u64::from(ordered) << 32 | u64::from(u32::MAX - col)
 }
 
 /// Sorts choices by expert with a counting sort, which is stable.
