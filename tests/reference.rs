@@ -261,9 +261,10 @@ fn as_stored(
         if entry.fused && names.contains(&name) {
             // The model declares them in the order of storage.
             let earlier = stored.remove(&name).unwrap_or_default();
-            let both = match entry.transposed {
-                true => [earlier, values].concat(),
-                false => concat_columns(&earlier, &values, rows),
+            let both = if entry.transposed {
+                [earlier, values].concat()
+            } else {
+                concat_columns(&earlier, &values, rows)
             };
             stored.insert(name, both);
         } else {

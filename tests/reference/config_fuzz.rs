@@ -134,9 +134,8 @@ fn value(old: &Value, random: &mut Random) -> Value {
         }
         (Value::Array(items), 0) => {
             let mut items = items.clone();
-            match (items.pop(), random.below(2)) {
-                (Some(last), 0) => items.extend([last.clone(), last]),
-                _ => {}
+            if let (Some(last), 0) = (items.pop(), random.below(2)) {
+                items.extend([last.clone(), last]);
             }
             Value::Array(items)
         }

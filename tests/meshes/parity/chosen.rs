@@ -29,6 +29,9 @@ struct Means {
 
 type Stream = Tensor<(Batch, Split<Long, Tp>, Hidden)>;
 
+/// A mean over the positions of a stream.
+type MeanOf = fn(&Stream) -> Tensor<(Batch, Hidden)>;
+
 /// Means along a dim that is split and distributed, of elements, of whole positions, and of none, against the quotient
 /// of sum and count.
 #[test]
@@ -37,12 +40,12 @@ fn means_of_chosen_elements() {
         let built = build::<Means>(rank, &sizes())?;
         let mut observed = Observed::new(rank);
         let x: Tensor<(Batch, Long, Hidden)> = Tensor::normal(rank, &[4, 16, 8], "x");
-        let run = |mean: fn(&Stream) -> Tensor<(Batch, Hidden)>| {
+        let run = |mean: MeanOf| {
             let y = built.model.layer.forward(&x.slice(Long, Tp));
             let loss = Loss::mean_of(&(mean(&y) - 0.3).square());
             (loss.reduce().value(), loss.backward().reduce())
         };
-        let each = |means: [fn(&Stream) -> Tensor<(Batch, Hidden)>; 2]| {
+        let each = |means: [MeanOf; 2]| {
             let [(a, ours), (b, reference)] = means.map(|mean| {
                 let (loss, gradients) = run(mean);
                 (loss, gradients.gather(&built.params()[0]))

@@ -153,7 +153,7 @@ impl Sizes {
 
     /// Sets whether the model has its optional fields (`Option<Layer>`) of this name. `field` is the name, or the end
     /// of a path without numbers, such as `mlp.bias`, which takes precedence over shorter ones. Every optional field
-    /// must be set, and to name one that does not exist is a problem of the model.
+    /// must be set, and a problem of the model is to have one that does not exist.
     #[must_use]
     pub fn with_optional(mut self, field: &str, is_present: bool) -> Sizes {
         self.optional.insert(field.to_owned(), is_present);

@@ -4,8 +4,8 @@ use serde_json::Value;
 
 use crate::decoder_keys::{AttentionFields, default_ffn, is_tensor_name, tensor_role};
 use meshwright_core::rotary::RopeParameters;
-use meshwright_store::checkpoint::hf::{HfConfig, HfKeys, KeyResult, TensorRole};
-use meshwright_store::family::{Family, SizeFlag};
+use meshwright_store::checkpoint::hf::{HfKeys, KeyResult, TensorRole};
+use meshwright_store::family::{ConfigKeys, SizeFlag};
 use meshwright_store::state_dict::HfName;
 
 use super::rows::{DecoderRow, MODEL_TYPES, ROWS};
@@ -106,15 +106,15 @@ impl DecoderConfig {
     }
 }
 
-impl HfConfig for DecoderConfig {
+impl ConfigKeys for DecoderConfig {
     const MODEL_TYPES: &'static [&'static str] = &MODEL_TYPES;
 
-    fn of_type(model_type: &'static str) -> DecoderConfig {
+    fn new_of(model_type: &'static str) -> DecoderConfig {
         let row = ROWS.iter().find(|row| row.model_type == model_type).unwrap_or(&ROWS[0]);
         DecoderConfig { row, ..DecoderConfig::default() }
     }
 
-    fn model_type(&self) -> &'static str {
+    fn family(&self) -> &'static str {
         self.row.model_type
     }
 
@@ -153,31 +153,29 @@ impl HfConfig for DecoderConfig {
         keys.token("eos_token_id", &mut self.eos)
     }
 
-    fn tensor_role<'a>(&self, stored: &'a str) -> TensorRole<'a> {
+    fn role_of<'a>(&self, stored: &'a str) -> TensorRole<'a> {
         tensor_role(stored, self.tied, &self.rope, self.head_dim)
     }
 
-    fn is_tensor_name(&self, stored: &str) -> bool {
+    fn is_name(&self, stored: &str) -> bool {
         is_tensor_name(stored)
     }
 
-    fn untie(&mut self) -> bool {
+    fn untie_head(&mut self) -> bool {
         self.tied = false;
         true
     }
 }
 
-impl Family for DecoderConfig {}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::tests::SIZES;
-    use meshwright_store::family::ModelSizes;
+    use meshwright_store::family::{Family, ModelSizes};
 
     #[test]
     fn omitted_sizes_have_the_ratios_of_a_llama() {
-        let of_sizes = |sizes| DecoderConfig::of_sizes("llama", &sizes, 16).unwrap();
+        let of_sizes = |sizes| DecoderConfig::new_model("llama", &sizes, 16).unwrap();
         let llama = of_sizes(SIZES);
         assert_eq!((llama.kv_heads, llama.head_dim, llama.ffn, llama.tied), (4, 6, 64, false));
         assert_eq!(llama.outline().longest, None);
@@ -187,7 +185,7 @@ mod tests {
     #[test]
     fn odd_head_width_is_refused_by_flag() {
         let odd = ModelSizes { hidden: 12, heads: 4, ..SIZES };
-        let text = DecoderConfig::of_sizes("llama", &odd, 16).unwrap_err();
+        let text = DecoderConfig::new_model("llama", &odd, 16).unwrap_err();
         assert_eq!(text, "--heads: 4 makes heads 3 wide; rotary positions need an even width");
     }
 }

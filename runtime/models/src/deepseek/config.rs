@@ -9,8 +9,8 @@ use crate::decoder_keys::{
 use crate::expert_keys::{ExpertFields, RouterTraining, expert_role};
 use meshwright_core::nn::layers::ExpertGroups;
 use meshwright_core::rotary::{RopeParameters, RopeScaling};
-use meshwright_store::checkpoint::hf::{HfConfig, HfKeys, KeyResult, TensorRole};
-use meshwright_store::family::{Family, LoadBalancing, SizeFlag};
+use meshwright_store::checkpoint::hf::{HfKeys, KeyResult, TensorRole};
+use meshwright_store::family::{ConfigKeys, LoadBalancing, SizeFlag};
 
 /// Rate of the bias of the choice in a new model (DeepSeek-AI, "DeepSeek-V3 Technical Report", 2024, section 4.2).
 const BIAS_RATE: f64 = 0.001;
@@ -186,7 +186,7 @@ impl DeepseekConfig {
     }
 }
 
-impl HfConfig for DeepseekConfig {
+impl ConfigKeys for DeepseekConfig {
     const MODEL_TYPES: &'static [&'static str] = &["deepseek_v3"];
 
     fn architecture(&self) -> Option<&'static str> {
@@ -226,20 +226,28 @@ impl HfConfig for DeepseekConfig {
         keys.token("eos_token_id", &mut self.eos)
     }
 
-    fn tensor_role<'a>(&self, stored: &'a str) -> TensorRole<'a> {
+    fn role_of<'a>(&self, stored: &'a str) -> TensorRole<'a> {
         if self.is_beyond_last_layer(stored) {
             return TensorRole::Unused;
         }
         expert_role(tensor_role(stored, self.tied, &self.rope, self.rotated_dim))
     }
 
-    fn is_tensor_name(&self, stored: &str) -> bool {
+    fn is_name(&self, stored: &str) -> bool {
         is_tensor_name(stored)
     }
 
-    fn untie(&mut self) -> bool {
+    fn untie_head(&mut self) -> bool {
         self.tied = false;
         true
+    }
+
+    fn balance(
+        &mut self,
+        balance: Option<LoadBalancing>,
+        z_loss: Option<f64>,
+    ) -> Result<(), String> {
+        self.router.set(balance, z_loss, self.family(), true)
     }
 }
 
@@ -249,15 +257,5 @@ impl DeepseekConfig {
         let name = stored.strip_prefix("model.").unwrap_or(stored);
         let number = name.strip_prefix("layers.").and_then(|rest| rest.split('.').next());
         number.and_then(|number| number.parse::<usize>().ok()).is_some_and(|n| n >= self.layers)
-    }
-}
-
-impl Family for DeepseekConfig {
-    fn set_balancing(
-        &mut self,
-        balance: Option<LoadBalancing>,
-        z_loss: Option<f64>,
-    ) -> Result<(), String> {
-        self.router.set(balance, z_loss, self.model_type(), true)
     }
 }

@@ -9,8 +9,8 @@ use crate::decoder_keys::{
     no_partial_rotation, tensor_role,
 };
 use meshwright_core::rotary::{RopeParameters, RopeScaling};
-use meshwright_store::checkpoint::hf::{DerivedTensor, HfConfig, HfKeys, KeyResult, TensorRole};
-use meshwright_store::family::{Family, SizeFlag};
+use meshwright_store::checkpoint::hf::{DerivedTensor, HfKeys, KeyResult, TensorRole};
+use meshwright_store::family::{ConfigKeys, SizeFlag};
 
 /// The attention of a file without its sizes.
 const ATTENTION: AttentionDefaults =
@@ -138,10 +138,10 @@ impl GemmaConfig {
     }
 }
 
-impl HfConfig for GemmaConfig {
+impl ConfigKeys for GemmaConfig {
     const MODEL_TYPES: &'static [&'static str] = &["gemma2", "gemma3_text", "gemma3"];
 
-    fn of_type(model_type: &'static str) -> GemmaConfig {
+    fn new_of(model_type: &'static str) -> GemmaConfig {
         let kind = match model_type {
             "gemma3_text" => GemmaKind::Gemma3Text,
             "gemma3" => GemmaKind::Gemma3,
@@ -150,7 +150,7 @@ impl HfConfig for GemmaConfig {
         GemmaConfig { kind, ..GemmaConfig::default() }
     }
 
-    fn model_type(&self) -> &'static str {
+    fn family(&self) -> &'static str {
         match self.kind {
             GemmaKind::Gemma2 => "gemma2",
             GemmaKind::Gemma3Text => "gemma3_text",
@@ -189,7 +189,7 @@ impl HfConfig for GemmaConfig {
         Ok(())
     }
 
-    fn tensor_role<'a>(&self, stored: &'a str) -> TensorRole<'a> {
+    fn role_of<'a>(&self, stored: &'a str) -> TensorRole<'a> {
         if self.kind != GemmaKind::Gemma3 {
             return tensor_role(stored, self.tied, &self.rope, self.head_dim);
         }
@@ -212,7 +212,7 @@ impl HfConfig for GemmaConfig {
         }
     }
 
-    fn is_tensor_name(&self, stored: &str) -> bool {
+    fn is_name(&self, stored: &str) -> bool {
         let inner = match self.kind {
             GemmaKind::Gemma3 => stored.strip_prefix(PREFIX),
             _ => None,
@@ -220,11 +220,9 @@ impl HfConfig for GemmaConfig {
         is_tensor_name(inner.unwrap_or(stored))
     }
 
-    fn untie(&mut self) -> bool {
+    fn untie_head(&mut self) -> bool {
         let has_untied = self.kind != GemmaKind::Gemma3;
         self.tied &= !has_untied;
         has_untied
     }
 }
-
-impl Family for GemmaConfig {}

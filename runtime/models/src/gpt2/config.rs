@@ -4,8 +4,8 @@ use std::borrow::Cow;
 
 use serde_json::Value;
 
-use meshwright_store::checkpoint::hf::{DerivedTensor, HfConfig, HfKeys, KeyResult, TensorRole};
-use meshwright_store::family::{Family, SizeFlag};
+use meshwright_store::checkpoint::hf::{DerivedTensor, HfKeys, KeyResult, TensorRole};
+use meshwright_store::family::{ConfigKeys, SizeFlag};
 
 /// The sizes and constants of a GPT-2 model (Radford et al., "Language Models are Unsupervised Multitask Learners",
 /// 2019): learned positions, LayerNorm, biases, GELU, and a head that is the embedding.
@@ -69,7 +69,7 @@ impl Default for Gpt2Config {
     }
 }
 
-impl HfConfig for Gpt2Config {
+impl ConfigKeys for Gpt2Config {
     const MODEL_TYPES: &'static [&'static str] = &["gpt2"];
 
     fn architecture(&self) -> Option<&'static str> {
@@ -113,13 +113,13 @@ impl HfConfig for Gpt2Config {
 
     /// Folders of a bare `GPT2Model`, such as the first ones published, omit the prefix `transformer.`. Older ones
     /// store the causal mask of each layer, and some the head, which is tied to the embedding.
-    fn is_tensor_name(&self, stored: &str) -> bool {
+    fn is_name(&self, stored: &str) -> bool {
         let part = stored.strip_prefix("transformer.").unwrap_or(stored);
         let is_part = ["wte.", "wpe.", "h.", "ln_f."].iter().any(|name| part.starts_with(name));
         is_part || stored.starts_with("lm_head.")
     }
 
-    fn tensor_role<'a>(&self, stored: &'a str) -> TensorRole<'a> {
+    fn role_of<'a>(&self, stored: &'a str) -> TensorRole<'a> {
         if stored.ends_with(".attn.bias") {
             TensorRole::Derived(DerivedTensor::CausalMask)
         } else if stored.ends_with(".attn.masked_bias") {
@@ -133,8 +133,6 @@ impl HfConfig for Gpt2Config {
         }
     }
 }
-
-impl Family for Gpt2Config {}
 
 /// Names keys of other GPT-2 models whose settings are not implemented here, and refuses other values. Ignoring them
 /// would change the results.
@@ -178,10 +176,10 @@ fn name_fixed_keys(keys: &mut HfKeys<'_>) -> KeyResult {
 mod tests {
     use super::*;
     use crate::tests::SIZES;
-    use meshwright_store::family::ModelSizes;
+    use meshwright_store::family::{Family, ModelSizes};
 
     fn of_sizes(sizes: &ModelSizes) -> Result<Gpt2Config, String> {
-        Gpt2Config::of_sizes("gpt2", sizes, 16)
+        Gpt2Config::new_model("gpt2", sizes, 16)
     }
 
     #[test]

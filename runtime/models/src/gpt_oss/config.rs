@@ -8,8 +8,8 @@ use crate::decoder_keys::{
 };
 use crate::expert_keys::{ExpertFields, RouterTraining};
 use meshwright_core::rotary::{RopeParameters, RopeScaling, YarnScaling};
-use meshwright_store::checkpoint::hf::{HfConfig, HfKeys, KeyResult, TensorRole};
-use meshwright_store::family::{Family, LoadBalancing, SizeFlag};
+use meshwright_store::checkpoint::hf::{HfKeys, KeyResult, TensorRole};
+use meshwright_store::family::{ConfigKeys, LoadBalancing, SizeFlag};
 
 /// The sizes and constants of a gpt-oss (OpenAI, arXiv 2508.10925, 2025).
 #[derive(Debug, Clone, PartialEq)]
@@ -122,7 +122,7 @@ impl GptOssConfig {
     }
 }
 
-impl HfConfig for GptOssConfig {
+impl ConfigKeys for GptOssConfig {
     const MODEL_TYPES: &'static [&'static str] = &["gpt_oss"];
 
     fn architecture(&self) -> Option<&'static str> {
@@ -159,26 +159,24 @@ impl HfConfig for GptOssConfig {
         keys.token("eos_token_id", &mut self.eos)
     }
 
-    fn tensor_role<'a>(&self, stored: &'a str) -> TensorRole<'a> {
+    fn role_of<'a>(&self, stored: &'a str) -> TensorRole<'a> {
         tensor_role(stored, self.tied, &self.rope, self.head_dim)
     }
 
-    fn is_tensor_name(&self, stored: &str) -> bool {
+    fn is_name(&self, stored: &str) -> bool {
         is_tensor_name(stored)
     }
 
-    fn untie(&mut self) -> bool {
+    fn untie_head(&mut self) -> bool {
         self.tied = false;
         true
     }
-}
 
-impl Family for GptOssConfig {
-    fn set_balancing(
+    fn balance(
         &mut self,
         balance: Option<LoadBalancing>,
         z_loss: Option<f64>,
     ) -> Result<(), String> {
-        self.router.set(balance, z_loss, self.model_type(), false)
+        self.router.set(balance, z_loss, self.family(), false)
     }
 }

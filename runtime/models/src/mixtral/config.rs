@@ -9,8 +9,8 @@ use crate::decoder_keys::{
     no_window, tensor_role,
 };
 use meshwright_core::rotary::RopeParameters;
-use meshwright_store::checkpoint::hf::{HfConfig, HfKeys, KeyResult, StackedWeights, TensorRole};
-use meshwright_store::family::{Family, LoadBalancing, SizeFlag};
+use meshwright_store::checkpoint::hf::{HfKeys, KeyResult, StackedWeights, TensorRole};
+use meshwright_store::family::{ConfigKeys, LoadBalancing, SizeFlag};
 
 /// Weight of the load-balancing loss of a new model.
 const BALANCE: f64 = 0.01;
@@ -90,7 +90,7 @@ impl Default for MixtralConfig {
     }
 }
 
-impl HfConfig for MixtralConfig {
+impl ConfigKeys for MixtralConfig {
     const MODEL_TYPES: &'static [&'static str] = &["mixtral"];
 
     fn architecture(&self) -> Option<&'static str> {
@@ -150,7 +150,7 @@ impl HfConfig for MixtralConfig {
 
     /// In memory, newer versions of `transformers` have other names, and the experts of a layer in two tensors; some
     /// programs store these.
-    fn tensor_role<'a>(&self, stored: &'a str) -> TensorRole<'a> {
+    fn role_of<'a>(&self, stored: &'a str) -> TensorRole<'a> {
         let role = tensor_role(stored, self.tied, &self.rope, self.head_dim);
         let TensorRole::Model(name) = &role else { return role };
         let Some((block, part)) = name.split_once(".mlp.") else { return role };
@@ -166,18 +166,16 @@ impl HfConfig for MixtralConfig {
         }
     }
 
-    fn is_tensor_name(&self, stored: &str) -> bool {
+    fn is_name(&self, stored: &str) -> bool {
         is_tensor_name(stored)
     }
 
-    fn untie(&mut self) -> bool {
+    fn untie_head(&mut self) -> bool {
         self.tied = false;
         true
     }
-}
 
-impl Family for MixtralConfig {
-    fn set_balancing(
+    fn balance(
         &mut self,
         balance: Option<LoadBalancing>,
         z_loss: Option<f64>,
@@ -194,10 +192,10 @@ impl Family for MixtralConfig {
 mod tests {
     use super::*;
     use crate::tests::SIZES;
-    use meshwright_store::family::ModelSizes;
+    use meshwright_store::family::{Family, ModelSizes};
 
     fn of_sizes(sizes: &ModelSizes) -> Result<MixtralConfig, String> {
-        MixtralConfig::of_sizes("mixtral", sizes, 16)
+        MixtralConfig::new_model("mixtral", sizes, 16)
     }
 
     #[test]

@@ -8,8 +8,8 @@ use crate::decoder_keys::{
 };
 use crate::expert_keys::{ExpertFields, RouterTraining, expert_role};
 use meshwright_core::rotary::RopeParameters;
-use meshwright_store::checkpoint::hf::{HfConfig, HfKeys, KeyResult, TensorRole};
-use meshwright_store::family::{Family, LoadBalancing, SizeFlag};
+use meshwright_store::checkpoint::hf::{HfKeys, KeyResult, TensorRole};
+use meshwright_store::family::{ConfigKeys, LoadBalancing, SizeFlag};
 
 /// Weight of the load-balancing loss of a new model, and of a file without the key.
 const BALANCE: f64 = 0.001;
@@ -84,7 +84,7 @@ impl Default for MoeDecoderConfig {
     }
 }
 
-impl HfConfig for MoeDecoderConfig {
+impl ConfigKeys for MoeDecoderConfig {
     const MODEL_TYPES: &'static [&'static str] = &["qwen3_moe"];
 
     fn architecture(&self) -> Option<&'static str> {
@@ -144,27 +144,25 @@ impl HfConfig for MoeDecoderConfig {
         keys.token("eos_token_id", &mut self.eos)
     }
 
-    fn tensor_role<'a>(&self, stored: &'a str) -> TensorRole<'a> {
+    fn role_of<'a>(&self, stored: &'a str) -> TensorRole<'a> {
         expert_role(tensor_role(stored, self.tied, &self.rope, self.head_dim))
     }
 
-    fn is_tensor_name(&self, stored: &str) -> bool {
+    fn is_name(&self, stored: &str) -> bool {
         is_tensor_name(stored)
     }
 
-    fn untie(&mut self) -> bool {
+    fn untie_head(&mut self) -> bool {
         self.tied = false;
         true
     }
-}
 
-impl Family for MoeDecoderConfig {
-    fn set_balancing(
+    fn balance(
         &mut self,
         balance: Option<LoadBalancing>,
         z_loss: Option<f64>,
     ) -> Result<(), String> {
-        self.router.set(balance, z_loss, self.model_type(), false)
+        self.router.set(balance, z_loss, self.family(), false)
     }
 }
 

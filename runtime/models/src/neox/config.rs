@@ -6,10 +6,9 @@ use serde_json::{Map, Value, json};
 
 use meshwright_core::rotary::{RopeParameters, RopeScaling};
 use meshwright_store::checkpoint::hf::{
-    DerivedTensor, HfConfig, HfKeys, HfSettings, KeyResult, TensorRole, read_rope_objects,
-    write_rope,
+    DerivedTensor, HfKeys, HfSettings, KeyResult, TensorRole, read_rope_objects, write_rope,
 };
-use meshwright_store::family::{Family, SizeFlag};
+use meshwright_store::family::{ConfigKeys, SizeFlag};
 
 /// The fraction of a head that rotates, in a file without the key.
 const ROTATED: f64 = 0.25;
@@ -151,7 +150,7 @@ fn written_rotation(rope: &RopeParameters) -> Map<String, Value> {
     keys
 }
 
-impl HfConfig for GptNeoxConfig {
+impl ConfigKeys for GptNeoxConfig {
     const MODEL_TYPES: &'static [&'static str] = &["gpt_neox"];
 
     fn architecture(&self) -> Option<&'static str> {
@@ -187,7 +186,7 @@ impl HfConfig for GptNeoxConfig {
 
     /// Older folders store the causal mask, the score of masked positions and the rotary frequencies of each layer; a
     /// bare `GPTNeoXModel` omits the prefix `gpt_neox.`.
-    fn tensor_role<'a>(&self, stored: &'a str) -> TensorRole<'a> {
+    fn role_of<'a>(&self, stored: &'a str) -> TensorRole<'a> {
         if stored.ends_with(".attention.bias") {
             return TensorRole::Derived(DerivedTensor::CausalMask);
         }
@@ -211,12 +210,12 @@ impl HfConfig for GptNeoxConfig {
         }
     }
 
-    fn is_tensor_name(&self, stored: &str) -> bool {
+    fn is_name(&self, stored: &str) -> bool {
         let is_head = ["embed_out.", "lm_head."].iter().any(|name| stored.starts_with(name));
         is_head || is_bare_name(stored.strip_prefix("gpt_neox.").unwrap_or(stored))
     }
 
-    fn untie(&mut self) -> bool {
+    fn untie_head(&mut self) -> bool {
         self.tied = false;
         true
     }
@@ -226,5 +225,3 @@ impl HfConfig for GptNeoxConfig {
 fn is_bare_name(stored: &str) -> bool {
     ["embed_in.", "layers.", "final_layer_norm."].iter().any(|part| stored.starts_with(part))
 }
-
-impl Family for GptNeoxConfig {}

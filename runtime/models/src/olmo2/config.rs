@@ -7,8 +7,8 @@ use crate::decoder_keys::{
     tensor_role,
 };
 use meshwright_core::rotary::RopeParameters;
-use meshwright_store::checkpoint::hf::{HfConfig, HfKeys, KeyResult, TensorRole};
-use meshwright_store::family::{Family, SizeFlag};
+use meshwright_store::checkpoint::hf::{HfKeys, KeyResult, TensorRole};
+use meshwright_store::family::{ConfigKeys, SizeFlag};
 
 /// The sizes and constants of an OLMo 2 model ([OLMo Team 2024](https://arxiv.org/abs/2501.00656)): a Llama with norms
 /// after attention and feed-forward rather than before, and norms of queries and keys.
@@ -69,7 +69,7 @@ impl Default for Olmo2Config {
     }
 }
 
-impl HfConfig for Olmo2Config {
+impl ConfigKeys for Olmo2Config {
     const MODEL_TYPES: &'static [&'static str] = &["olmo2"];
 
     fn architecture(&self) -> Option<&'static str> {
@@ -98,18 +98,16 @@ impl HfConfig for Olmo2Config {
         keys.token("eos_token_id", &mut self.eos)
     }
 
-    fn tensor_role<'a>(&self, stored: &'a str) -> TensorRole<'a> {
+    fn role_of<'a>(&self, stored: &'a str) -> TensorRole<'a> {
         tensor_role(stored, self.tied, &self.rope, self.head_dim)
     }
 
-    fn is_tensor_name(&self, stored: &str) -> bool {
+    fn is_name(&self, stored: &str) -> bool {
         is_tensor_name(stored)
     }
 
-    fn untie(&mut self) -> bool {
+    fn untie_head(&mut self) -> bool {
         self.tied = false;
         true
     }
 }
-
-impl Family for Olmo2Config {}

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use meshwright_core::rotary::{LongRopeScaling, RopeScaling};
-use meshwright_store::family::Family;
+use meshwright_store::family::{ConfigKeys, Family};
 
 use super::*;
 
@@ -24,7 +24,7 @@ fn gemma(model_type: &'static str) -> GemmaConfig {
         padding: Some(0),
         bos: json!(2),
         eos: json!(1),
-        ..GemmaConfig::of_type(model_type)
+        ..GemmaConfig::new_of(model_type)
     }
 }
 
@@ -320,14 +320,14 @@ fn caps_that_are_not_applied_have_a_warning() {
 
 #[test]
 fn new_gemmas_follow_from_flags() {
-    let second = GemmaConfig::of_sizes("gemma2", &SIZES, 16).unwrap();
+    let second = GemmaConfig::new_model("gemma2", &SIZES, 16).unwrap();
     assert_eq!(
         (second.head_dim, second.kv_heads, second.ffn, second.query_scalar),
         (6, 4, 64, 6.0)
     );
     assert_eq!((second.tied, second.padding, second.slides), (true, None, vec![true, false]));
-    let third = GemmaConfig::of_sizes("gemma3_text", &SIZES, 16).unwrap();
+    let third = GemmaConfig::new_model("gemma3_text", &SIZES, 16).unwrap();
     assert_eq!((third.rope.theta, third.local_rope.theta, third.attention_cap), (1e6, 1e4, None));
-    assert_eq!(GemmaConfig::of_sizes("gemma3", &SIZES, 16).unwrap().outline().layers, 2);
+    assert_eq!(GemmaConfig::new_model("gemma3", &SIZES, 16).unwrap().outline().layers, 2);
     assert_eq!(third.outline().hidden, 24);
 }

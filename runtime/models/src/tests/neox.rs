@@ -131,15 +131,15 @@ fn unsupported_neox_settings_are_refused() {
 #[test]
 fn new_neoxes_follow_from_flags() {
     let sizes = ModelSizes { hidden: 32, ..SIZES };
-    let new = GptNeoxConfig::of_sizes("gpt_neox", &sizes, 16).unwrap();
+    let new = GptNeoxConfig::new_model("gpt_neox", &sizes, 16).unwrap();
     assert_eq!((new.head_dim(), new.ffn, new.parallel, new.biases), (8, 128, true, true));
     assert_eq!(new.outline().kv_heads, 4);
-    let text = GptNeoxConfig::of_sizes("gpt_neox", &SIZES, 16).unwrap_err();
+    let text = GptNeoxConfig::new_model("gpt_neox", &SIZES, 16).unwrap_err();
     assert!(
         text.starts_with("--heads: 4 makes heads 6 wide, and a quarter of a head rotates"),
         "{text}"
     );
     let grouped = ModelSizes { kv_heads: Some(2), ..sizes };
-    let text = GptNeoxConfig::of_sizes("gpt_neox", &grouped, 16).unwrap_err();
+    let text = GptNeoxConfig::new_model("gpt_neox", &grouped, 16).unwrap_err();
     assert!(text.starts_with("--kv-heads: 2 differs from --heads 4"), "{text}");
 }

@@ -38,7 +38,7 @@ fn absent_olmo2_settings_have_their_defaults() {
     let found = Olmo2Config::read(dir.path(), &[]).unwrap().config;
     assert_eq!((found.padding, found.norm_eps, found.head_dim), (Some(1), 1e-5, 2));
     assert_eq!((found.kv_heads, found.rope), (4, RopeParameters::default()));
-    let new = Olmo2Config::of_sizes("olmo2", &SIZES, 16).unwrap();
+    let new = Olmo2Config::new_model("olmo2", &SIZES, 16).unwrap();
     assert_eq!((new.head_dim, new.ffn, new.padding, new.tied), (6, 64, None, false));
 }
 

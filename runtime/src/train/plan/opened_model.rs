@@ -37,7 +37,7 @@ impl<F: Family> OpenedModel<F> {
             }
             ModelSource::New(sizes) => {
                 let model_type = model_type::<F>(config.family.as_deref())?;
-                let family = F::of_sizes(model_type, sizes, config.seq).map_err(Error::Input)?;
+                let family = F::new_model(model_type, sizes, config.seq).map_err(Error::Input)?;
                 OpenedModel { family, weights: None, warnings: Vec::new() }
             }
         };

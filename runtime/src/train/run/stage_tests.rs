@@ -7,7 +7,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::fixture::{TestModel, TinyGpt2, TinyLlama, build_tiny, on_ranks, plant_gradients};
-use crate::checkpoint::hf::{HfConfig, HfFolder, HfFormat, HfKeys, KeyResult};
+use crate::checkpoint::hf::{HfFolder, HfFormat, HfKeys, KeyResult};
 use crate::checkpoint::{
     Checkpoint, CheckpointWriter, Keep, RankFile, RunHistory, TensorBox, TensorSource, TrainState,
 };
@@ -19,6 +19,7 @@ use crate::optim::{
 use crate::pipeline::sum_tied_gradients;
 use crate::state_dict::{HfMapping, HfName, TrainingState, TrainingStateMut, export_hf, import_hf};
 use crate::tensor::{ParamRef, Rank, ZeroStage};
+use crate::train::ConfigKeys;
 use meshwright_store::__internal::{load_checkpoint, with_shard_entries};
 
 /// Training state of the stages of one rank.
@@ -215,7 +216,7 @@ fn groups_are_judged_by_the_whole_model() {
 #[derive(Clone, Default)]
 pub(super) struct TinyConfig;
 
-impl HfConfig for TinyConfig {
+impl ConfigKeys for TinyConfig {
     const MODEL_TYPES: &'static [&'static str] = &["tiny"];
 
     fn keys(&mut self, _: &mut HfKeys<'_>) -> KeyResult {

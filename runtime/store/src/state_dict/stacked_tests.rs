@@ -4,7 +4,8 @@ use std::path::Path;
 
 use super::{HfMapping, HfName, export_hf, import_hf};
 use crate::checkpoint::TensorBox;
-use crate::checkpoint::hf::{HfConfig, HfFolder, HfFormat, HfKeys, KeyResult};
+use crate::checkpoint::hf::{HfFolder, HfFormat, HfKeys, KeyResult};
+use crate::family::ConfigKeys;
 use meshwright_comm::{CommError, launch};
 use meshwright_core::layout::{Ep, Split, Stacked, Tp};
 use meshwright_core::nn::{Build, Builder, RmsNorm, Sizes, build};
@@ -124,7 +125,7 @@ fn entries_that_fit_no_stack_are_refused() {
 #[derive(Clone, Default)]
 struct TinyConfig;
 
-impl HfConfig for TinyConfig {
+impl ConfigKeys for TinyConfig {
     const MODEL_TYPES: &'static [&'static str] = &["tiny"];
 
     fn keys(&mut self, _: &mut HfKeys<'_>) -> KeyResult {

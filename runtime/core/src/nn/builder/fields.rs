@@ -139,7 +139,14 @@ impl BuildState<'_> {
                     .filter(|name| !used.contains(*name) && !used_settings.is_inside_unbuilt(name));
                 problems.extend(unused.map(|name| applies_to_nothing(call, layer, name)));
             };
-        check("with_optional", "`Option`", &mut sizes.optional().keys(), &used.optional);
+        let optional = sizes.optional();
+        // An absent field that the model does not know is absent, unless it was to be an exception from another name.
+        let is_exception = |name: &str| {
+            name.match_indices('.').any(|(at, _)| optional.contains_key(&name[at + 1..]))
+        };
+        let checked =
+            optional.iter().filter(|(name, is_present)| **is_present || is_exception(name));
+        check("with_optional", "`Option`", &mut checked.map(|(name, _)| name), &used.optional);
         check("with_count", "`Vec`", &mut sizes.counts().keys(), &used.counts);
         check("with_dropout", "`Dropout`", &mut sizes.dropouts().keys(), &used.dropouts);
         check("with_norm", "norm", &mut sizes.norms().keys(), &used.norms);

@@ -8,52 +8,50 @@ use serde_json::{Map, Value};
 use super::file_names::CONFIG;
 use super::model_type::{architectures, class_of, model_type_of, quoted};
 use super::unread_keys::check_unread;
-use super::{DerivedTensor, HfKeys, HfSettings, KeyResult, StackedWeights, other_content};
+use super::{DerivedTensor, HfSettings, StackedWeights, other_content};
 use crate::checkpoint::{CheckpointError, files};
 
 /// The configuration of a model in the Hugging Face format, and the names of tensors in its folders.
 ///
 /// One type per struct of a model, such as `Gpt2Config`. It may serve several families, if they are one struct.
-/// `Default` is a configuration of the first family, whose fields [`keys`](Self::keys) sets.
-pub trait HfConfig: Clone + Default {
-    /// `model_type` of the folders of each family.
-    const MODEL_TYPES: &'static [&'static str];
+/// [`ConfigKeys`](crate::family::ConfigKeys) implements it by one function that names the keys.
+pub trait HfConfig: Sized {
+    /// `model_type` of the folders of the family, of the first one if there are several.
+    const MODEL_TYPE: &'static str;
 
-    /// Returns a configuration of one of [`MODEL_TYPES`](Self::MODEL_TYPES), before its keys are read.
-    fn of_type(model_type: &'static str) -> Self {
-        let _ = model_type;
-        Self::default()
-    }
+    /// `model_type` of the folders of each family.
+    const MODEL_TYPES: &'static [&'static str] = &[Self::MODEL_TYPE];
 
     /// Returns the `model_type` of this configuration.
     fn model_type(&self) -> &'static str {
-        Self::MODEL_TYPES[0]
+        Self::MODEL_TYPE
     }
 
-    /// Returns the class of `transformers` that loads the model, if it has one.
-    fn architecture(&self) -> Option<&'static str> {
-        None
-    }
-
-    /// Names each key of `config.json` with the field that has its value. Keys that it does not name are refused when a
-    /// folder is read.
+    /// Reads the configuration from the keys of `config.json`. Keys that it does not ask for are refused. Absent keys
+    /// have the defaults of the `transformers` library.
     ///
     /// # Errors
     /// A size that is missing or of the wrong type, and any setting that is not implemented here, by name: ignoring it
-    /// would change the results. There are none when a file is written: [`HfKeys::require`] checks values of files and
-    /// flags.
-    fn keys(&mut self, keys: &mut HfKeys<'_>) -> KeyResult;
+    /// would change the results.
+    fn from_settings(settings: &HfSettings<'_>) -> Result<Self, String>;
+
+    /// Reads the configuration of one of [`MODEL_TYPES`](Self::MODEL_TYPES), with warnings about its keys.
+    ///
+    /// # Errors
+    /// As [`from_settings`](Self::from_settings).
+    fn of_type(
+        model_type: &'static str,
+        settings: &HfSettings<'_>,
+    ) -> Result<(Self, Vec<String>), String> {
+        let _ = model_type;
+        Ok((Self::from_settings(settings)?, Vec::new()))
+    }
 
     /// Returns the `config.json` that `transformers` loads as this model in f32, with its `model_type`.
-    fn to_json(&self) -> Value {
-        let mut keys = written(self).written();
-        keys.insert("model_type".into(), self.model_type().into());
-        keys.insert("torch_dtype".into(), "float32".into());
-        if let Some(class) = self.architecture() {
-            keys.insert("architectures".into(), Value::from(vec![class]));
-        }
-        Value::Object(keys)
-    }
+    fn to_json(&self) -> Value;
+
+    /// Returns the number of layers and its key in `config.json`.
+    fn layers(&self) -> (&'static str, usize);
 
     /// Returns what a tensor that a folder stores as `stored` is to the model.
     fn tensor_role<'a>(&self, stored: &'a str) -> TensorRole<'a> {
@@ -76,8 +74,8 @@ pub trait HfConfig: Clone + Default {
     /// Reads `config.json` of `folder`. Keys that nothing reads are left out if `accepted` has them.
     ///
     /// # Errors
-    /// A file that is missing or not JSON, another family's, with settings that [`keys`](Self::keys) refuses, or with
-    /// keys that it does not name.
+    /// A file that is missing or not JSON, another family's, with settings that [`from_settings`](Self::from_settings)
+    /// refuses, or with keys that it does not read.
     fn read(folder: &Path, accepted: &[String]) -> Result<ConfigFile<Self>, CheckpointError> {
         read_file(&folder.join(CONFIG), accepted, refuse_quantized)
     }
@@ -99,15 +97,6 @@ pub trait HfConfig: Clone + Default {
     }
 }
 
-/// Returns the keys of a configuration with its values, and its sizes.
-pub(crate) fn written<C: HfConfig>(config: &C) -> HfKeys<'static> {
-    let mut keys = HfKeys::writing();
-    let written = config.clone().keys(&mut keys);
-    // `HfKeys::require` refuses values of files and flags only.
-    written.expect("a configuration can be written");
-    keys
-}
-
 /// Reads a `config.json`; `check` is of its keys, once they are known to be of the family.
 fn read_file<C: HfConfig>(
     path: &Path,
@@ -120,12 +109,10 @@ fn read_file<C: HfConfig>(
         let settings = HfSettings::new(&keys);
         let model_type = model_type_of(&settings, C::MODEL_TYPES)?;
         check(&settings)?;
-        let mut config = C::of_type(model_type);
-        let mut pass = HfKeys::reading(&settings);
-        config.keys(&mut pass)?;
+        let (config, warnings) = C::of_type(model_type, &settings)?;
         check_architecture(&settings, &config)?;
         let unread = check_unread(&settings, accepted)?;
-        let warnings = unread.into_iter().chain(pass.into_warnings()).collect();
+        let warnings = unread.into_iter().chain(warnings).collect();
         Ok(ConfigFile { config, keys, warnings })
     });
     file.map_err(|reason| CheckpointError::settings(path, reason))
@@ -172,8 +159,7 @@ fn refuse_quantized(settings: &HfSettings<'_>) -> Result<(), String> {
 fn check_architecture<C: HfConfig>(settings: &HfSettings<'_>, config: &C) -> Result<(), String> {
     let is_key = |(key, _): &(&str, &Value)| *key == "architectures";
     let Some((_, found)) = settings.entries().find(is_key) else { return Ok(()) };
-    let own = config.architecture().map(|class| Value::from(vec![class]));
-    if Some(found) == own.as_ref() {
+    if Some(found) == config.to_json().get("architectures") {
         settings.ignore(&["architectures"]);
         return Ok(());
     }

@@ -10,7 +10,7 @@ use super::file_names::CONFIG;
 use super::stacked::{StackedPart, StackedWeights};
 use super::stored_names::{common_prefix, names_in_model};
 use super::weight_files::open_weights;
-use super::{ConfigFile, HfConfig, SizeFlag, TensorRole, other_content, written};
+use super::{ConfigFile, HfConfig, TensorRole, other_content};
 use crate::checkpoint::load::compare_tensors;
 use crate::checkpoint::tensors::TensorFile;
 use crate::checkpoint::{CheckpointError, StoredDtype, TensorBox, TensorSource};
@@ -63,10 +63,9 @@ impl HfFolder {
         }
         let ConfigFile { mut config, keys, warnings } = C::read(folder, accepted)?;
         let (files, stored) = open_weights(folder)?;
-        let sizes = written(&config).sizes;
-        let layers = sizes.iter().find(|size| size.flag == SizeFlag::Layers);
-        if let Some(size) = layers.filter(|size| size.value > stored.len()) {
-            let (key, layers, held) = (size.key, size.value, stored.len());
+        let (key, layers) = config.layers();
+        if layers > stored.len() {
+            let held = stored.len();
             let reason = format!("{key} is {layers}, but the weights hold {held} tensors in all");
             return Err(CheckpointError::settings(&folder.join(CONFIG), reason));
         }

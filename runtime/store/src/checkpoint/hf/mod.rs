@@ -24,7 +24,6 @@ pub(crate) mod weight_files;
 
 pub use derived::DerivedTensor;
 pub use export::{ExportLock, HfExport};
-pub(crate) use family::written;
 pub use family::{ConfigFile, HfConfig, TensorRole};
 pub use format::HfFormat;
 pub use import::HfFolder;

@@ -3,19 +3,28 @@
 use std::fs;
 use std::path::Path;
 
+use serde_json::{Value, json};
+
 use super::super::faults::{Fault, with_fault};
-use super::super::hf::{HfConfig, HfExport, HfFolder, HfFormat, HfKeys, KeyResult};
+use super::super::hf::{HfConfig, HfExport, HfFolder, HfFormat, HfSettings};
 use super::super::*;
 
 /// A configuration without settings.
-#[derive(Clone, Default)]
 struct Plain;
 
 impl HfConfig for Plain {
-    const MODEL_TYPES: &'static [&'static str] = &["plain"];
+    const MODEL_TYPE: &'static str = "plain";
 
-    fn keys(&mut self, _: &mut HfKeys<'_>) -> KeyResult {
-        Ok(())
+    fn from_settings(_: &HfSettings<'_>) -> Result<Plain, String> {
+        Ok(Plain)
+    }
+
+    fn to_json(&self) -> Value {
+        json!({ "model_type": Plain::MODEL_TYPE })
+    }
+
+    fn layers(&self) -> (&'static str, usize) {
+        ("layers", 1)
     }
 }
 
