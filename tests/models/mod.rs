@@ -62,9 +62,6 @@ pub fn small_sizes<M: LanguageModel<Config = Gpt2Config>>(
 pub mod plain_llama {
     use meshwright::models::DecoderConfig;
 
-    /// The model, a row of the decoder.
-    pub type Llama = Decoder;
-
     include!(concat!(env!("OUT_DIR"), "/plain_llama.rs"));
 }
 
@@ -104,18 +101,12 @@ pub mod recomputed_convolutional {
 pub mod saving_llama {
     use meshwright::models::DecoderConfig;
 
-    /// The model, a row of the decoder.
-    pub type Llama = Decoder;
-
     include!(concat!(env!("OUT_DIR"), "/saving_llama.rs"));
 }
 
 /// The Llama with nested segments, offloaded inputs, and FSDP units within layers.
 pub mod nested_llama {
     use meshwright::models::DecoderConfig;
-
-    /// The model, a row of the decoder.
-    pub type Llama = Decoder;
 
     include!(concat!(env!("OUT_DIR"), "/nested_llama.rs"));
 }

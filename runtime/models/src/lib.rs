@@ -34,7 +34,7 @@ pub use olmo2::{Olmo2, Olmo2Config};
 
 meshwright_store::families! {
     /// All families of the library.
-    pub struct Families: Decoder, Gpt2, Gemma, Olmo2, GptNeox, Mixtral, MoeDecoder, Deepseek, GptOss;
+    pub struct Families: Llama, Gpt2, Gemma, Olmo2, GptNeox, Mixtral, MoeDecoder, Deepseek, GptOss;
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ mod row_keys;
 mod rows;
 
 pub use config::DecoderConfig;
-pub use model::{Block, Decoder, Mlp, SelfAttention, Stream};
+pub use model::{Block, Llama as Decoder, Mlp, SelfAttention, Stream};
 pub use names::{BLOCK, ENDS, FUSED, GATED, MLP_BIASES, OUTPUT_BIAS, QK_NORMS, QKV, QKV_BIASES};
 pub use rows::{Biases, DecoderRow, ROWS, Windows};
 

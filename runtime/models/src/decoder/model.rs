@@ -98,7 +98,7 @@ impl Block {
 
 /// The model. Its `forward` runs the pipeline stages in order.
 #[model]
-pub struct Decoder {
+pub struct Llama {
     #[pipeline_stage]
     #[sharded(tp = "vocab", scatter = Seq)]
     embed: Embedding<Vocab, Hidden>,
@@ -113,12 +113,12 @@ pub struct Decoder {
 }
 
 #[forward]
-impl Decoder {
+impl Llama {
     /// Returns the stream before the head.
     pub fn forward(&self, tokens: &Tokens<(Batch, Seq)>) -> Stream;
 }
 
-impl LanguageModel for Decoder {
+impl LanguageModel for Llama {
     type Batch = Batch;
     type Seq = Seq;
     type Vocab = Vocab;

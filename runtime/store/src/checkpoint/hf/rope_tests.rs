@@ -147,7 +147,7 @@ fn parameters_that_cannot_be_followed_are_refused() {
             "rope_parameters.rope_type is \"xpos\"; only \"default\", \"linear\", \"dynamic\", \"yarn\", \
              \"llama3\" and \"longrope\" are supported",
         ),
-        (json!({ "rope_scaling": { "type": "su" } }), "rope_scaling.rope_type is \"su\"; only"),
+        (json!({ "rope_scaling": { "type": "xpos" } }), "rope_scaling.rope_type is \"xpos\"; only"),
         (
             json!({ "rope_scaling": { "factor": 2 } }),
             "rope_scaling.rope_type is missing, but factor is given; name the scaling, one of \"default\", \"linear\"",
