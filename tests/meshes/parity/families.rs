@@ -1,13 +1,12 @@
 //! Gemma 2 and 3, OLMo 2 and GPT-NeoX on every kind of mesh, with every setting on that changes what they compute.
 
-use meshwright::checkpoint::hf::HfConfig;
 use meshwright::models::{Gemma, GemmaConfig, GptNeox, GptNeoxConfig, Olmo2, Olmo2Config};
 use meshwright::nn::RecomputeOverride;
 use meshwright::pipeline::StageCut;
 use meshwright::rotary::{RopeParameters, RopeScaling};
 use meshwright::schedule::ScheduleKind;
 use meshwright::tensor::{Settings, ZeroStage};
-use meshwright::train::LanguageModel;
+use meshwright::train::{ConfigKeys, LanguageModel};
 use meshwright_tests::compare::Report;
 use meshwright_tests::data::TokenData;
 use meshwright_tests::pipeline_run::train_stages;
@@ -79,7 +78,7 @@ fn gemma(model_type: &'static str) -> GemmaConfig {
         window: Some(5),
         slides: vec![true, false, true],
         padding: Some(3),
-        ..GemmaConfig::of_type(model_type)
+        ..GemmaConfig::new_of(model_type)
     }
 }
 
