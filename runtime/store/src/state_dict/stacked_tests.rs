@@ -2,10 +2,11 @@
 
 use std::path::Path;
 
+use serde_json::{Value, json};
+
 use super::{HfMapping, HfName, export_hf, import_hf};
 use crate::checkpoint::TensorBox;
-use crate::checkpoint::hf::{HfFolder, HfFormat, HfKeys, KeyResult};
-use crate::family::ConfigKeys;
+use crate::checkpoint::hf::{HfConfig, HfFolder, HfFormat, HfSettings};
 use meshwright_comm::{CommError, launch};
 use meshwright_core::layout::{Ep, Split, Stacked, Tp};
 use meshwright_core::nn::{Build, Builder, RmsNorm, Sizes, build};
@@ -122,14 +123,21 @@ fn entries_that_fit_no_stack_are_refused() {
     });
 }
 
-#[derive(Clone, Default)]
 struct TinyConfig;
 
-impl ConfigKeys for TinyConfig {
-    const MODEL_TYPES: &'static [&'static str] = &["tiny"];
+impl HfConfig for TinyConfig {
+    const MODEL_TYPE: &'static str = "tiny";
 
-    fn keys(&mut self, _: &mut HfKeys<'_>) -> KeyResult {
-        Ok(())
+    fn from_settings(_: &HfSettings<'_>) -> Result<TinyConfig, String> {
+        Ok(TinyConfig)
+    }
+
+    fn to_json(&self) -> Value {
+        json!({ "model_type": "tiny" })
+    }
+
+    fn layers(&self) -> (&'static str, usize) {
+        ("layers", 2)
     }
 }
 
