@@ -2,7 +2,9 @@
 
 use serde_json::Value;
 
-use crate::decoder_keys::{AttentionFields, default_ffn, is_tensor_name, tensor_role};
+use crate::decoder_keys::{
+    AttentionFields, default_ffn, is_tensor_name, no_partial_rotation, tensor_role,
+};
 use meshwright_core::rotary::RopeParameters;
 use meshwright_store::checkpoint::hf::{HfKeys, KeyResult, TensorRole};
 use meshwright_store::family::{ConfigKeys, SizeFlag};
@@ -147,6 +149,9 @@ impl ConfigKeys for DecoderConfig {
         keys.tied(&mut self.tied, row.tied)?;
         keys.max_positions(&mut self.max_positions, row.max_positions)?;
         keys.rope(&mut self.rope, row.theta, self.head_dim, self.max_positions)?;
+        if !row.rotates_partly {
+            no_partial_rotation(keys, &self.rope)?;
+        }
         self.require_original_positions(keys)?;
         keys.padding(&mut self.padding, self.vocab, row.padding)?;
         keys.token("bos_token_id", &mut self.bos)?;

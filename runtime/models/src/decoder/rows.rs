@@ -32,6 +32,8 @@ pub struct DecoderRow {
     pub qk_norm: bool,
     /// True if some layers do not rotate queries and keys.
     pub skips_rope: bool,
+    /// True if a part of each head may be left unrotated.
+    pub rotates_partly: bool,
     /// Rates of dropout, which have to be 0.
     pub rates: &'static [&'static str],
     /// The names of its tensors.
@@ -84,6 +86,7 @@ const LLAMA: DecoderRow = DecoderRow {
     windows: Windows::None,
     qk_norm: false,
     skips_rope: false,
+    rotates_partly: true,
     rates: &["attention_dropout"],
     names: &[ENDS, BLOCK, QKV, GATED, QKV_BIASES, OUTPUT_BIAS, MLP_BIASES],
 };
@@ -94,6 +97,7 @@ pub const ROWS: [DecoderRow; 6] = [
     DecoderRow {
         model_type: "mistral",
         architecture: "MistralForCausalLM",
+        rotates_partly: false,
         attention: AttentionDefaults { heads: None, kv_heads: Some(8), head_dim: None },
         max_positions: 131_072,
         biases: Biases::None,
@@ -104,6 +108,7 @@ pub const ROWS: [DecoderRow; 6] = [
     DecoderRow {
         model_type: "qwen2",
         architecture: "Qwen2ForCausalLM",
+        rotates_partly: false,
         attention: AttentionDefaults { heads: None, kv_heads: Some(32), head_dim: None },
         max_positions: 32_768,
         biases: Biases::Qkv,
@@ -114,6 +119,7 @@ pub const ROWS: [DecoderRow; 6] = [
     DecoderRow {
         model_type: "qwen3",
         architecture: "Qwen3ForCausalLM",
+        rotates_partly: false,
         attention: AttentionDefaults { heads: None, kv_heads: Some(32), head_dim: Some(128) },
         max_positions: 32_768,
         biases: Biases::OfAttention,
@@ -137,6 +143,7 @@ pub const ROWS: [DecoderRow; 6] = [
     DecoderRow {
         model_type: "smollm3",
         architecture: "SmolLM3ForCausalLM",
+        rotates_partly: false,
         attention: AttentionDefaults { heads: None, kv_heads: Some(4), head_dim: None },
         theta: 2_000_000.0,
         max_positions: 32_768,

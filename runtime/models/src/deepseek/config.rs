@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::keys::{HeadFields, published_keys};
+use super::keys::{HeadFields, further_layers, published_keys};
 use crate::decoder_keys::{
     default_ffn, is_tensor_name, no_biases, no_partial_rotation, tensor_role,
 };
@@ -28,6 +28,8 @@ pub struct DeepseekConfig {
     pub shared_experts: usize,
     /// `num_hidden_layers`: transformer blocks.
     pub layers: usize,
+    /// `num_nextn_predict_layers`: layers behind them that predict further tokens, which are left out.
+    pub further_layers: usize,
     /// `first_k_dense_replace`: layers before the first mixture.
     pub dense_layers: usize,
     /// `num_attention_heads`: attention heads.
@@ -85,6 +87,7 @@ impl Default for DeepseekConfig {
             expert_ffn: 1,
             shared_experts: 1,
             layers: 1,
+            further_layers: 0,
             dense_layers: 0,
             heads: 1,
             query_latent: None,
@@ -195,6 +198,7 @@ impl ConfigKeys for DeepseekConfig {
 
     fn keys(&mut self, keys: &mut HfKeys<'_>) -> KeyResult {
         published_keys(keys)?;
+        further_layers(keys, &mut self.further_layers)?;
         keys.only("hidden_act", &["silu"])?;
         no_biases(keys, &["attention_bias"])?;
         keys.no_rate("attention_dropout")?;
@@ -256,6 +260,8 @@ impl DeepseekConfig {
     fn is_beyond_last_layer(&self, stored: &str) -> bool {
         let name = stored.strip_prefix("model.").unwrap_or(stored);
         let number = name.strip_prefix("layers.").and_then(|rest| rest.split('.').next());
-        number.and_then(|number| number.parse::<usize>().ok()).is_some_and(|n| n >= self.layers)
+        number
+            .and_then(|number| number.parse::<usize>().ok())
+            .is_some_and(|n| (self.layers..self.layers + self.further_layers).contains(&n))
     }
 }

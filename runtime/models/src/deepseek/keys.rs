@@ -57,6 +57,24 @@ impl HeadFields<'_> {
     }
 }
 
+/// Names the number of layers that predict further tokens. Their weights are not exported.
+///
+/// # Errors
+/// A value that is not a small number.
+pub(super) fn further_layers(keys: &mut HfKeys<'_>, layers: &mut usize) -> KeyResult {
+    const KEY: &str = "num_nextn_predict_layers";
+    const MOST: u64 = 64;
+    keys.list(&[KEY]);
+    keys.write(KEY, 0);
+    if let Some(value) = keys.settings().and_then(|settings| settings.get(KEY)) {
+        let count = value.as_u64().filter(|count| *count <= MOST).ok_or_else(|| {
+            format!("{KEY} must be a whole number of at most {MOST}, not {value}")
+        })?;
+        *layers = count as usize;
+    }
+    Ok(())
+}
+
 /// Names the keys of published files that have to have the usual values, or change nothing.
 ///
 /// # Errors
@@ -70,11 +88,8 @@ pub(super) fn published_keys(keys: &mut HfKeys<'_>) -> KeyResult {
         "ep_size",
         "pretraining_tp",
         "output_router_logits",
-        "num_nextn_predict_layers",
         "num_mtp_layers",
     ]);
-    // Their weights are not exported.
-    keys.write("num_nextn_predict_layers", 0);
     keys.list(&["scoring_func", "topk_method", "moe_layer_freq"]);
     let Some(settings) = keys.settings() else { return Ok(()) };
     settings.expect_text("scoring_func", &["sigmoid"])?;

@@ -107,6 +107,15 @@ impl GptOssConfig {
         let default = if keys.is_new() { None } else { Some(128) };
         keys.optional_count("sliding_window", &mut self.window, default)?;
         layer_types(keys, &mut self.slides, self.layers, |layer| layer.is_multiple_of(2))?;
+        if keys.is_new() {
+            self.slides = vec![false; self.layers];
+        }
+        let slides = self.slides.contains(&true);
+        keys.require(self.window.is_some() || !slides, || {
+            "sliding_window is null, but layer_types has layers of \"sliding_attention\"; give it a number of \
+             positions"
+                .to_owned()
+        })?;
         keys.max_positions(&mut self.max_positions, 131_072)?;
         let (theta, head_dim) = (GptOssConfig::ROPE_THETA, self.head_dim);
         keys.rope(&mut self.rope, theta, head_dim, self.max_positions)?;

@@ -14,8 +14,14 @@ pub const ARCHITECTURE: &str = "architecture";
 
 /// Keys of `config.json` that a resumed run may change: without effect on training, or set by flags, which are
 /// compared.
-const NOT_COMPARED: [&str; 5] =
-    ["bos_token_id", "eos_token_id", "n_ctx", "router_aux_loss_coef", "router_z_loss_coef"];
+const NOT_COMPARED: [&str; 6] = [
+    "bos_token_id",
+    "eos_token_id",
+    "n_ctx",
+    "router_aux_loss_coef",
+    "router_bias_rate",
+    "router_z_loss_coef",
+];
 
 /// The key of the longest sequence, of models whose parameters do not depend on it.
 const LONGEST: &str = "max_position_embeddings";

@@ -7,7 +7,7 @@ use crate::layout::{AxisSet, Dims, Ends, Here, OnEveryRank, Seal, Whole};
 use crate::tensor::{
     Init, Operand, Param, ParamRef, Value, add_param_to, gradient_axes, note_expert_loads,
 };
-use meshwright_backend::{MAX_TOP_K, RouterOptions, RoutingShape};
+use meshwright_backend::{DType, MAX_TOP_K, RouterOptions, RoutingShape};
 use meshwright_comm::Site;
 use meshwright_mesh::__internal::local_len;
 
@@ -133,6 +133,11 @@ where
             let bias: Param<(E,)> = builder.param("bias", Init::Zeros);
             bias.handle().clone()
         });
+        if bias.is_some() && builder.rank().compute_dtype() != DType::F32 {
+            builder.problem(format_args!(
+                "has a bias of its logits, which are f32, and computes in f32 only: use --dtype f32"
+            ));
+        }
         let choice_bias = builder.has_inner("choice_bias").then(|| {
             let bias: Param<(E,)> = builder.buffer("choice_bias", Init::Zeros);
             bias.handle().clone()
