@@ -168,3 +168,15 @@ fn classes_tell_the_family() {
         assert_eq!(read(dir.path()).row.model_type, row.model_type);
     }
 }
+
+#[test]
+fn partial_rotation_of_families_with_whole_heads_is_refused() {
+    for model_type in ["mistral", "qwen2", "qwen3", "smollm3"] {
+        let dir = with_keys(model_type, json!({ "head_dim": 4, "partial_rotary_factor": 0.5 }));
+        let text = DecoderConfig::read(dir.path(), &[]).unwrap_err().to_string();
+        assert!(
+            text.contains("partial_rotary_factor is 0.5; transformers rotates whole"),
+            "{text}"
+        );
+    }
+}

@@ -50,8 +50,11 @@ fn settings_of_a_published_deepseek_are_understood() {
     assert!((config.attention_scale() - 0.135_234).abs() < 1e-6, "{}", config.attention_scale());
     let of_next = config.tensor_role("model.layers.61.embed_tokens.weight");
     assert_eq!(of_next, TensorRole::Unused);
+    let beyond = "model.layers.62.embed_tokens.weight";
+    assert_eq!(config.tensor_role(beyond), TensorRole::Model(beyond.into()));
+    // Exports have none of the further layers.
     let written: DeepseekConfig = read(&config.to_json()).unwrap();
-    assert_eq!(written, config);
+    assert_eq!(written, DeepseekConfig { further_layers: 0, ..config });
 }
 
 #[test]
@@ -75,6 +78,10 @@ fn deepseeks_that_are_not_supported_are_refused_by_key() {
         (json!({ "moe_layer_freq": 2 }), "moe_layer_freq is 2"),
         (json!({ "attention_bias": true }), "attention_bias is true"),
         (json!({ "first_k_dense_replace": -1 }), "first_k_dense_replace"),
+        (
+            json!({ "num_nextn_predict_layers": "x" }),
+            "num_nextn_predict_layers must be a whole number",
+        ),
         (json!({ "quantization_config": { "quant_method": "fp8" } }), "quantized (fp8)"),
     ] {
         let text = refusal::<DeepseekConfig>(&deepseek_v3(), changes);
@@ -135,6 +142,7 @@ fn settings_of_a_published_gpt_oss_are_understood() {
     for (changes, reason) in [
         (json!({ "swiglu_limit": -1.0 }), "swiglu_limit must be a number of at least 0, not -1.0"),
         (json!({ "layer_types": ["full_attention"] }), "layer_types has 1 entries"),
+        (json!({ "sliding_window": null }), "sliding_window is null, but layer_types has layers"),
         (json!({ "quantization_config": { "quant_method": "mxfp4" } }), "quantized (mxfp4)"),
     ] {
         let text = refusal::<GptOssConfig>(&published, changes);
