@@ -44,8 +44,8 @@ impl AttentionFields<'_> {
     ) -> KeyResult {
         const HEADS: &str = "num_attention_heads";
         match absent.heads {
-            Some(default) => keys.size_or(SizeFlag::Heads, HEADS, self.heads, default)?,
-            None => keys.size(SizeFlag::Heads, HEADS, self.heads)?,
+            Some(default) => keys.size_or(SizeFlag::HEADS, HEADS, self.heads, default)?,
+            None => keys.size(SizeFlag::HEADS, HEADS, self.heads)?,
         }
         let heads = *self.heads;
         // A `null` stands for as many as query heads.
@@ -53,7 +53,7 @@ impl AttentionFields<'_> {
         let of_file = absent.kv_heads.filter(|_| is_absent("num_key_value_heads"));
         let width_of_file = absent.head_dim.filter(|_| is_absent("head_dim"));
         keys.size_or(
-            SizeFlag::KvHeads,
+            SizeFlag::KV_HEADS,
             "num_key_value_heads",
             self.kv_heads,
             of_file.unwrap_or(heads),

@@ -25,8 +25,8 @@ impl ExpertFields<'_> {
     /// More chosen experts than there are.
     pub fn keys(self, keys: &mut HfKeys<'_>, absent: [usize; 2]) -> KeyResult {
         let [experts, top_k] = if keys.is_new() { [8, 2] } else { absent };
-        keys.size_or(SizeFlag::Experts, self.key, self.experts, experts)?;
-        keys.size_or(SizeFlag::TopK, "num_experts_per_tok", self.top_k, top_k)?;
+        keys.size_or(SizeFlag::EXPERTS, self.key, self.experts, experts)?;
+        keys.size_or(SizeFlag::TOP_K, "num_experts_per_tok", self.top_k, top_k)?;
         let (key, experts, top_k) = (self.key, *self.experts, *self.top_k);
         keys.require(top_k <= experts, || {
             if keys.is_new() {

@@ -133,14 +133,14 @@ impl ConfigKeys for DecoderConfig {
         for rate in row.rates {
             keys.no_rate(rate)?;
         }
-        keys.size(SizeFlag::Hidden, "hidden_size", &mut self.hidden)?;
+        keys.size(SizeFlag::HIDDEN, "hidden_size", &mut self.hidden)?;
         let ffn = default_ffn(self.hidden);
-        keys.size_or_new(SizeFlag::Ffn, "intermediate_size", &mut self.ffn, ffn)?;
-        keys.size(SizeFlag::Layers, "num_hidden_layers", &mut self.layers)?;
+        keys.size_or_new(SizeFlag::FFN, "intermediate_size", &mut self.ffn, ffn)?;
+        keys.size(SizeFlag::LAYERS, "num_hidden_layers", &mut self.layers)?;
         let (heads, kv_heads) = (&mut self.heads, &mut self.kv_heads);
         let fields = AttentionFields { heads, kv_heads, head_dim: &mut self.head_dim };
         fields.keys(keys, self.hidden, row.attention)?;
-        keys.size(SizeFlag::Vocab, "vocab_size", &mut self.vocab)?;
+        keys.size(SizeFlag::VOCAB, "vocab_size", &mut self.vocab)?;
         let eps = if keys.is_new() { 1e-5 } else { row.norm_eps };
         keys.number("rms_norm_eps", &mut self.norm_eps, eps)?;
         self.biases(keys)?;

@@ -202,11 +202,11 @@ impl ConfigKeys for DeepseekConfig {
         keys.only("hidden_act", &["silu"])?;
         no_biases(keys, &["attention_bias"])?;
         keys.no_rate("attention_dropout")?;
-        keys.size(SizeFlag::Hidden, "hidden_size", &mut self.hidden)?;
+        keys.size(SizeFlag::HIDDEN, "hidden_size", &mut self.hidden)?;
         let ffn = default_ffn(self.hidden);
-        keys.size_or_new(SizeFlag::Ffn, "intermediate_size", &mut self.ffn, ffn)?;
-        keys.size(SizeFlag::Layers, "num_hidden_layers", &mut self.layers)?;
-        keys.size(SizeFlag::Heads, "num_attention_heads", &mut self.heads)?;
+        keys.size_or_new(SizeFlag::FFN, "intermediate_size", &mut self.ffn, ffn)?;
+        keys.size(SizeFlag::LAYERS, "num_hidden_layers", &mut self.layers)?;
+        keys.size(SizeFlag::HEADS, "num_attention_heads", &mut self.heads)?;
         HeadFields {
             hidden: self.hidden,
             heads: self.heads,
@@ -218,7 +218,7 @@ impl ConfigKeys for DeepseekConfig {
         }
         .keys(keys)?;
         self.mixture_keys(keys)?;
-        keys.size(SizeFlag::Vocab, "vocab_size", &mut self.vocab)?;
+        keys.size(SizeFlag::VOCAB, "vocab_size", &mut self.vocab)?;
         keys.number("rms_norm_eps", &mut self.norm_eps, 1e-6)?;
         keys.tied(&mut self.tied, false)?;
         keys.max_positions(&mut self.max_positions, 4096)?;

@@ -78,15 +78,15 @@ impl ConfigKeys for Gpt2Config {
 
     fn keys(&mut self, keys: &mut HfKeys<'_>) -> KeyResult {
         name_fixed_keys(keys)?;
-        keys.size(SizeFlag::Hidden, "n_embd", &mut self.hidden)?;
-        keys.size(SizeFlag::Heads, "n_head", &mut self.heads)?;
+        keys.size(SizeFlag::HIDDEN, "n_embd", &mut self.hidden)?;
+        keys.size(SizeFlag::HEADS, "n_head", &mut self.heads)?;
         let Gpt2Config { hidden, heads, .. } = *self;
         keys.require(hidden.is_multiple_of(heads), || {
             format!("n_head {heads} does not divide n_embd {hidden}")
         })?;
-        keys.size_or(SizeFlag::Ffn, "n_inner", &mut self.ffn, 4 * hidden)?;
-        keys.size(SizeFlag::Layers, "n_layer", &mut self.layers)?;
-        keys.size(SizeFlag::Vocab, "vocab_size", &mut self.vocab)?;
+        keys.size_or(SizeFlag::FFN, "n_inner", &mut self.ffn, 4 * hidden)?;
+        keys.size(SizeFlag::LAYERS, "n_layer", &mut self.layers)?;
+        keys.size(SizeFlag::VOCAB, "vocab_size", &mut self.vocab)?;
         keys.position_table("n_positions", &mut self.positions, 1024)?;
         // An older name, which converters to other formats read.
         keys.write("n_ctx", self.positions);

@@ -147,9 +147,9 @@ impl ConfigKeys for GptOssConfig {
         keys.number("swiglu_alpha", &mut self.alpha, 1.702)?;
         keys.number("swiglu_limit", &mut self.limit, 7.0)?;
         keys.switch("attention_bias", &mut self.biases, true)?;
-        keys.size(SizeFlag::Hidden, "hidden_size", &mut self.hidden)?;
-        keys.size_or_new(SizeFlag::Ffn, "intermediate_size", &mut self.ffn, self.hidden)?;
-        keys.size(SizeFlag::Layers, "num_hidden_layers", &mut self.layers)?;
+        keys.size(SizeFlag::HIDDEN, "hidden_size", &mut self.hidden)?;
+        keys.size_or_new(SizeFlag::FFN, "intermediate_size", &mut self.ffn, self.hidden)?;
+        keys.size(SizeFlag::LAYERS, "num_hidden_layers", &mut self.layers)?;
         let (heads, kv_heads) = (&mut self.heads, &mut self.kv_heads);
         let fields = AttentionFields { heads, kv_heads, head_dim: &mut self.head_dim };
         let absent = AttentionDefaults { heads: None, kv_heads: Some(8), head_dim: Some(64) };
@@ -157,7 +157,7 @@ impl ConfigKeys for GptOssConfig {
         let key = "num_local_experts";
         let fields = ExpertFields { key, experts: &mut self.experts, top_k: &mut self.top_k };
         fields.keys(keys, [128, 4])?;
-        keys.size(SizeFlag::Vocab, "vocab_size", &mut self.vocab)?;
+        keys.size(SizeFlag::VOCAB, "vocab_size", &mut self.vocab)?;
         keys.number("rms_norm_eps", &mut self.norm_eps, 1e-5)?;
         keys.tied(&mut self.tied, false)?;
         self.position_keys(keys)?;

@@ -109,16 +109,16 @@ impl ConfigKeys for MixtralConfig {
         }
         keys.write("router_jitter_noise", 0.0);
         keys.write("sliding_window", Value::Null);
-        keys.size(SizeFlag::Hidden, "hidden_size", &mut self.hidden)?;
+        keys.size(SizeFlag::HIDDEN, "hidden_size", &mut self.hidden)?;
         let ffn = default_ffn(self.hidden);
-        keys.size_or_new(SizeFlag::Ffn, "intermediate_size", &mut self.ffn, ffn)?;
-        keys.size(SizeFlag::Layers, "num_hidden_layers", &mut self.layers)?;
+        keys.size_or_new(SizeFlag::FFN, "intermediate_size", &mut self.ffn, ffn)?;
+        keys.size(SizeFlag::LAYERS, "num_hidden_layers", &mut self.layers)?;
         let (heads, kv_heads) = (&mut self.heads, &mut self.kv_heads);
         let fields = AttentionFields { heads, kv_heads, head_dim: &mut self.head_dim };
         let absent = AttentionDefaults { heads: None, kv_heads: Some(8), head_dim: None };
         fields.keys(keys, self.hidden, absent)?;
-        keys.size_or(SizeFlag::Experts, "num_local_experts", &mut self.experts, 8)?;
-        keys.size_or(SizeFlag::TopK, "num_experts_per_tok", &mut self.top_k, 2)?;
+        keys.size_or(SizeFlag::EXPERTS, "num_local_experts", &mut self.experts, 8)?;
+        keys.size_or(SizeFlag::TOP_K, "num_experts_per_tok", &mut self.top_k, 2)?;
         let MixtralConfig { experts, top_k, .. } = *self;
         keys.require(top_k <= experts, || {
             if keys.is_new() {
@@ -127,7 +127,7 @@ impl ConfigKeys for MixtralConfig {
                 format!("num_experts_per_tok {top_k} is more than num_local_experts {experts}")
             }
         })?;
-        keys.size(SizeFlag::Vocab, "vocab_size", &mut self.vocab)?;
+        keys.size(SizeFlag::VOCAB, "vocab_size", &mut self.vocab)?;
         keys.number("rms_norm_eps", &mut self.norm_eps, 1e-5)?;
         keys.tied(&mut self.tied, false)?;
         keys.max_positions(&mut self.max_positions, 131_072)?;

@@ -99,13 +99,13 @@ impl ConfigKeys for MoeDecoderConfig {
         keys.no_rate("attention_dropout")?;
         windows(keys)?;
         dense_layers(keys)?;
-        keys.size(SizeFlag::Hidden, "hidden_size", &mut self.hidden)?;
+        keys.size(SizeFlag::HIDDEN, "hidden_size", &mut self.hidden)?;
         let of_new = default_ffn(self.hidden);
         let ffn = if keys.is_new() { of_new } else { 768 };
-        keys.size_or(SizeFlag::Ffn, "moe_intermediate_size", &mut self.ffn, ffn)?;
+        keys.size_or(SizeFlag::FFN, "moe_intermediate_size", &mut self.ffn, ffn)?;
         let dense_ffn = if keys.is_new() { self.ffn } else { 6144 };
         keys.count("intermediate_size", &mut self.dense_ffn, dense_ffn)?;
-        keys.size(SizeFlag::Layers, "num_hidden_layers", &mut self.layers)?;
+        keys.size(SizeFlag::LAYERS, "num_hidden_layers", &mut self.layers)?;
         let (heads, kv_heads) = (&mut self.heads, &mut self.kv_heads);
         let fields = AttentionFields { heads, kv_heads, head_dim: &mut self.head_dim };
         let absent = AttentionDefaults { heads: None, kv_heads: Some(4), head_dim: None };
@@ -131,7 +131,7 @@ impl ConfigKeys for MoeDecoderConfig {
         })?;
         let normalize = keys.is_new();
         keys.switch("norm_topk_prob", &mut self.normalize, normalize)?;
-        keys.size(SizeFlag::Vocab, "vocab_size", &mut self.vocab)?;
+        keys.size(SizeFlag::VOCAB, "vocab_size", &mut self.vocab)?;
         keys.number("rms_norm_eps", &mut self.norm_eps, 1e-6)?;
         keys.tied(&mut self.tied, false)?;
         keys.max_positions(&mut self.max_positions, 32_768)?;

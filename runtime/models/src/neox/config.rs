@@ -164,16 +164,16 @@ impl ConfigKeys for GptNeoxConfig {
         for rate in ["attention_dropout", "hidden_dropout"] {
             keys.no_rate(rate)?;
         }
-        keys.size(SizeFlag::Hidden, "hidden_size", &mut self.hidden)?;
+        keys.size(SizeFlag::HIDDEN, "hidden_size", &mut self.hidden)?;
         let ffn = 4 * self.hidden;
-        keys.size_or_new(SizeFlag::Ffn, "intermediate_size", &mut self.ffn, ffn)?;
-        keys.size(SizeFlag::Layers, "num_hidden_layers", &mut self.layers)?;
-        keys.size(SizeFlag::Heads, "num_attention_heads", &mut self.heads)?;
+        keys.size_or_new(SizeFlag::FFN, "intermediate_size", &mut self.ffn, ffn)?;
+        keys.size(SizeFlag::LAYERS, "num_hidden_layers", &mut self.layers)?;
+        keys.size(SizeFlag::HEADS, "num_attention_heads", &mut self.heads)?;
         let (hidden, heads) = (self.hidden, self.heads);
         keys.require(hidden.is_multiple_of(heads), || {
             format!("num_attention_heads {heads} does not divide hidden_size {hidden}")
         })?;
-        keys.size(SizeFlag::Vocab, "vocab_size", &mut self.vocab)?;
+        keys.size(SizeFlag::VOCAB, "vocab_size", &mut self.vocab)?;
         keys.number("layer_norm_eps", &mut self.norm_eps, 1e-5)?;
         keys.switch("use_parallel_residual", &mut self.parallel, true)?;
         keys.switch("attention_bias", &mut self.biases, true)?;

@@ -79,14 +79,14 @@ impl ConfigKeys for Olmo2Config {
     fn keys(&mut self, keys: &mut HfKeys<'_>) -> KeyResult {
         keys.only("hidden_act", &["silu"])?;
         keys.no_rate("attention_dropout")?;
-        keys.size(SizeFlag::Hidden, "hidden_size", &mut self.hidden)?;
+        keys.size(SizeFlag::HIDDEN, "hidden_size", &mut self.hidden)?;
         let ffn = default_ffn(self.hidden);
-        keys.size_or_new(SizeFlag::Ffn, "intermediate_size", &mut self.ffn, ffn)?;
-        keys.size(SizeFlag::Layers, "num_hidden_layers", &mut self.layers)?;
+        keys.size_or_new(SizeFlag::FFN, "intermediate_size", &mut self.ffn, ffn)?;
+        keys.size(SizeFlag::LAYERS, "num_hidden_layers", &mut self.layers)?;
         let (heads, kv_heads) = (&mut self.heads, &mut self.kv_heads);
         let fields = AttentionFields { heads, kv_heads, head_dim: &mut self.head_dim };
         fields.keys(keys, self.hidden, AttentionDefaults::default())?;
-        keys.size(SizeFlag::Vocab, "vocab_size", &mut self.vocab)?;
+        keys.size(SizeFlag::VOCAB, "vocab_size", &mut self.vocab)?;
         keys.number("rms_norm_eps", &mut self.norm_eps, 1e-5)?;
         keys.switch("attention_bias", &mut self.biases, false)?;
         keys.max_positions(&mut self.max_positions, 2048)?;

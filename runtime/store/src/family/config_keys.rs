@@ -114,7 +114,7 @@ impl<C: ConfigKeys> HfConfig for C {
 
     fn layers(&self) -> (&'static str, usize) {
         let sizes = written(self).sizes;
-        let layers = sizes.iter().find(|size| size.flag == SizeFlag::Layers);
+        let layers = sizes.iter().find(|size| size.flag == SizeFlag::LAYERS);
         layers.map_or(("", 0), |size| (size.key, size.value))
     }
 
@@ -147,13 +147,13 @@ impl<C: ConfigKeys> Family for C {
     fn outline(&self) -> Outline {
         let HfKeys { sizes, table, .. } = written(self);
         let find = |flag| sizes.iter().find(|size| size.flag == flag).map(|size| size.value);
-        let heads = find(SizeFlag::Heads).unwrap_or(1);
+        let heads = find(SizeFlag::HEADS).unwrap_or(1);
         Outline {
-            layers: find(SizeFlag::Layers).unwrap_or(1),
-            hidden: find(SizeFlag::Hidden).unwrap_or(1),
+            layers: find(SizeFlag::LAYERS).unwrap_or(1),
+            hidden: find(SizeFlag::HIDDEN).unwrap_or(1),
             heads,
-            kv_heads: find(SizeFlag::KvHeads).unwrap_or(heads),
-            vocab: find(SizeFlag::Vocab).unwrap_or(1),
+            kv_heads: find(SizeFlag::KV_HEADS).unwrap_or(heads),
+            vocab: find(SizeFlag::VOCAB).unwrap_or(1),
             longest: table,
         }
     }

@@ -3,56 +3,51 @@
 use super::ModelSizes;
 
 /// A size of a new model that a flag sets.
+///
+/// Its values are constants: variants would share the names of dims of programs, which the compiler then prints with
+/// their paths.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SizeFlag {
-    /// `--hidden`.
-    Hidden,
-    /// `--layers`.
-    Layers,
-    /// `--heads`.
-    Heads,
-    /// `--kv-heads`.
-    KvHeads,
-    /// `--ffn`.
-    Ffn,
-    /// `--vocab`.
-    Vocab,
-    /// `--experts`.
-    Experts,
-    /// `--top-k`.
-    TopK,
-}
+pub struct SizeFlag(&'static str);
 
 impl SizeFlag {
+    /// `--hidden`.
+    pub const HIDDEN: SizeFlag = SizeFlag("--hidden");
+    /// `--layers`.
+    pub const LAYERS: SizeFlag = SizeFlag("--layers");
+    /// `--heads`.
+    pub const HEADS: SizeFlag = SizeFlag("--heads");
+    /// `--kv-heads`.
+    pub const KV_HEADS: SizeFlag = SizeFlag("--kv-heads");
+    /// `--ffn`.
+    pub const FFN: SizeFlag = SizeFlag("--ffn");
+    /// `--vocab`.
+    pub const VOCAB: SizeFlag = SizeFlag("--vocab");
+    /// `--experts`.
+    pub const EXPERTS: SizeFlag = SizeFlag("--experts");
+    /// `--top-k`.
+    pub const TOP_K: SizeFlag = SizeFlag("--top-k");
+
     /// Flags that a family may have no use for.
     const OPTIONAL: [SizeFlag; 4] =
-        [SizeFlag::KvHeads, SizeFlag::Ffn, SizeFlag::Experts, SizeFlag::TopK];
+        [SizeFlag::KV_HEADS, SizeFlag::FFN, SizeFlag::EXPERTS, SizeFlag::TOP_K];
 
     /// Returns the name of the flag, with its dashes.
     pub fn name(self) -> &'static str {
-        match self {
-            SizeFlag::Hidden => "--hidden",
-            SizeFlag::Layers => "--layers",
-            SizeFlag::Heads => "--heads",
-            SizeFlag::KvHeads => "--kv-heads",
-            SizeFlag::Ffn => "--ffn",
-            SizeFlag::Vocab => "--vocab",
-            SizeFlag::Experts => "--experts",
-            SizeFlag::TopK => "--top-k",
-        }
+        self.0
     }
 
     /// Returns the size among those of a new model, if it is given.
     pub(crate) fn given(self, sizes: &ModelSizes) -> Option<usize> {
         match self {
-            SizeFlag::Hidden => Some(sizes.hidden),
-            SizeFlag::Layers => Some(sizes.layers),
-            SizeFlag::Heads => Some(sizes.heads),
-            SizeFlag::KvHeads => sizes.kv_heads,
-            SizeFlag::Ffn => sizes.ffn,
-            SizeFlag::Vocab => Some(sizes.vocab),
-            SizeFlag::Experts => sizes.experts,
-            SizeFlag::TopK => sizes.top_k,
+            SizeFlag::HIDDEN => Some(sizes.hidden),
+            SizeFlag::LAYERS => Some(sizes.layers),
+            SizeFlag::HEADS => Some(sizes.heads),
+            SizeFlag::KV_HEADS => sizes.kv_heads,
+            SizeFlag::FFN => sizes.ffn,
+            SizeFlag::VOCAB => Some(sizes.vocab),
+            SizeFlag::EXPERTS => sizes.experts,
+            SizeFlag::TOP_K => sizes.top_k,
+            SizeFlag(name) => unreachable!("{name} is no size"),
         }
     }
 
@@ -68,15 +63,15 @@ impl SizeFlag {
             let Some(size) = flag.given(sizes) else { continue };
             let name = flag.name();
             match flag {
-                SizeFlag::KvHeads if size == sizes.heads => {}
-                SizeFlag::KvHeads => {
+                SizeFlag::KV_HEADS if size == sizes.heads => {}
+                SizeFlag::KV_HEADS => {
                     return Err(format!(
                         "--kv-heads: {size} differs from --heads {}, but a {model_type} has one key-value head per \
                          query head; leave --kv-heads out",
                         sizes.heads
                     ));
                 }
-                SizeFlag::Experts | SizeFlag::TopK => {
+                SizeFlag::EXPERTS | SizeFlag::TOP_K => {
                     return Err(format!(
                         "{name}: a {model_type} has no router of experts; leave it out"
                     ));

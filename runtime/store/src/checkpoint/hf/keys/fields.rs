@@ -84,7 +84,7 @@ impl HfKeys<'_> {
     fn add_size(&mut self, size: KnownSize) -> KeyResult {
         let KnownSize { flag, key, value } = size;
         // Settings by layer are listed before any weight is looked at.
-        self.require(flag != SizeFlag::Layers || value <= MAX_LAYERS, || {
+        self.require(flag != SizeFlag::LAYERS || value <= MAX_LAYERS, || {
             let given = if self.is_new() { flag.name() } else { key };
             format!("{given} is {value}; at most {MAX_LAYERS} layers are supported")
         })?;
