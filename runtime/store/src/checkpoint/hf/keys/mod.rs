@@ -9,8 +9,8 @@ use super::{HfSettings, ModelSizes, SizeFlag};
 /// Success, or the problem as a sentence that begins with the key or the flag.
 pub type KeyResult = Result<(), String>;
 
-/// A pass over the keys of a configuration: [`HfConfig::keys`](super::HfConfig::keys) names each key with the field
-/// that has its value.
+/// A pass over the keys of a configuration: [`ConfigKeys::keys`](crate::family::ConfigKeys::keys) names each key with
+/// the field that has its value.
 ///
 /// One function serves four passes. Reading a `config.json` sets the fields from its keys, or to the default of an
 /// absent key; a new model sets them from the flags; writing takes the fields as they are; and a run with longer
