@@ -223,6 +223,26 @@ pub fn layer_types(
     Ok(())
 }
 
+/// Refuses layers that slide without a window.
+///
+/// # Errors
+/// A `sliding_window` of null beside such layers.
+pub fn require_window(keys: &HfKeys<'_>, window: Option<usize>, slides: &[bool]) -> KeyResult {
+    keys.require(window.is_some() || !slides.contains(&true), || {
+        "sliding_window is null, but layer_types has layers of \"sliding_attention\"; give it a number of \
+         positions, or make all layers \"full_attention\""
+            .into()
+    })
+}
+
+/// Returns the window of each layer; none if no layer has one.
+pub fn windows_of(window: Option<usize>, slides: &[bool]) -> Vec<Option<usize>> {
+    match window {
+        Some(_) => slides.iter().map(|slides| window.filter(|_| *slides)).collect(),
+        None => Vec::new(),
+    }
+}
+
 /// Returns the width of a gated feed-forward beside a stream of `hidden` elements.
 pub fn default_ffn(hidden: usize) -> usize {
     // 8/3 of the width gives a gated feed-forward the size of a plain one of 4 (GLU Variants Improve

@@ -51,7 +51,7 @@ pub struct RouterTraining {
 
 impl RouterTraining {
     /// Names the keys of these numbers. A file without `router_aux_loss_coef` has the weight `absent`, and no z-loss; a
-    /// new model has those of `of_new`.
+    /// new model has the numbers `of_new`.
     ///
     /// # Errors
     /// Values that are no numbers of at least 0.

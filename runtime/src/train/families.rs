@@ -3,9 +3,7 @@
 use std::path::Path;
 
 use crate::checkpoint::hf::read_model_type;
-
 use crate::os::exit_code::exit_on_panic;
-
 use meshwright_store::__internal::none_of;
 
 use super::config::RunSettings;

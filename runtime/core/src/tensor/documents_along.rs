@@ -35,7 +35,7 @@ impl<'a> InRows<'a> {
     /// several in a row.
     ///
     /// # Panics
-    /// If they have, but not those of these rows.
+    /// If they have several, but the documents of these rows are not known.
     #[track_caller]
     fn find(&self, sequence: usize, reader: &str) -> Option<Rows> {
         let InRows { rank, dims, extents } = *self;

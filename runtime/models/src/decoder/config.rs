@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use crate::decoder_keys::{
-    AttentionFields, default_ffn, is_tensor_name, no_partial_rotation, tensor_role,
+    AttentionFields, default_ffn, is_tensor_name, no_partial_rotation, tensor_role, windows_of,
 };
 use meshwright_core::rotary::RopeParameters;
 use meshwright_store::checkpoint::hf::{HfKeys, KeyResult, TensorRole};
@@ -96,10 +96,7 @@ impl DecoderConfig {
 
     /// Returns the windows of layers, which repeat; none if no layer has one.
     pub fn windows(&self) -> Vec<Option<usize>> {
-        match self.window {
-            Some(_) => self.slides.iter().map(|slides| self.window.filter(|_| *slides)).collect(),
-            None => Vec::new(),
-        }
+        windows_of(self.window, &self.slides)
     }
 
     /// Returns the rotary parameters of each layer; none if all have the same.

@@ -5,7 +5,7 @@ use meshwright_store::state_dict::HfName;
 use super::names::{BLOCK, ENDS, FUSED, GATED, MLP_BIASES, OUTPUT_BIAS, QK_NORMS, QKV, QKV_BIASES};
 use crate::decoder_keys::AttentionDefaults;
 
-/// A family of decoders. Values are those of `transformers` for a `config.json` without the key.
+/// A family of decoders. `transformers` has these values for a `config.json` without the key.
 #[derive(Debug, PartialEq)]
 pub struct DecoderRow {
     /// `model_type` of its folders.
@@ -45,11 +45,11 @@ pub struct DecoderRow {
 pub enum Biases {
     /// None.
     None,
-    /// Always those of queries, keys and values.
+    /// Queries, keys and values always have biases.
     Qkv,
-    /// Those of the attention, if `attention_bias` is true.
+    /// The attention has biases if `attention_bias` is true.
     OfAttention,
-    /// Those of the attention and of the feed-forward, if `attention_bias` and `mlp_bias` are true.
+    /// The attention has biases if `attention_bias` is true, and the feed-forward if `mlp_bias` is true.
     OfBoth,
 }
 

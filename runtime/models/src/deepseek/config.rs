@@ -58,7 +58,7 @@ pub struct DeepseekConfig {
     pub routed_scale: f64,
     /// `vocab_size`: number of token ids.
     pub vocab: usize,
-    /// `rms_norm_eps`: added to the mean square in RMSNorm, except in those of latent vectors.
+    /// `rms_norm_eps`: added to the mean square in RMSNorm, except in the norms of latent vectors.
     pub norm_eps: f64,
     /// `rope_parameters`: rotary frequencies.
     pub rope: RopeParameters,

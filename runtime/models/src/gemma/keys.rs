@@ -6,7 +6,7 @@ use super::rope::{GLOBAL_THETA, LOCAL_THETA, read_ropes, write_ropes};
 use super::{GemmaConfig, GemmaKind};
 use crate::decoder_keys::{
     AttentionDefaults, AttentionFields, default_ffn, is_tensor_name, layer_types,
-    no_partial_rotation, tensor_role,
+    no_partial_rotation, require_window, tensor_role,
 };
 use meshwright_core::rotary::{RopeParameters, RopeScaling};
 use meshwright_store::checkpoint::hf::{DerivedTensor, HfKeys, KeyResult, TensorRole};
@@ -99,12 +99,7 @@ impl GemmaConfig {
         }
         let slides = |layer: usize| !(layer + 1).is_multiple_of(pattern);
         layer_types(keys, &mut self.slides, self.layers, slides)?;
-        let is_served = self.window.is_some() || !self.slides.contains(&true);
-        keys.require(is_served, || {
-            "sliding_window is null, but layer_types has layers of \"sliding_attention\"; give it a number of \
-             positions, or make all layers \"full_attention\""
-                .into()
-        })
+        require_window(keys, self.window, &self.slides)
     }
 
     /// Names rotary parameters.

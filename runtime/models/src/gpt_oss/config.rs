@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use crate::decoder_keys::{
     AttentionDefaults, AttentionFields, is_tensor_name, layer_types, no_partial_rotation,
-    tensor_role,
+    require_window, tensor_role, windows_of,
 };
 use crate::expert_keys::{ExpertFields, RouterTraining};
 use meshwright_core::rotary::{RopeParameters, RopeScaling, YarnScaling};
@@ -96,10 +96,7 @@ impl GptOssConfig {
 
     /// Returns the window of each layer; none if no layer has one.
     pub fn windows(&self) -> Vec<Option<usize>> {
-        match self.window {
-            Some(_) => self.slides.iter().map(|slides| self.window.filter(|_| *slides)).collect(),
-            None => Vec::new(),
-        }
+        windows_of(self.window, &self.slides)
     }
 
     /// Names the keys of windows and rotary positions.
@@ -110,12 +107,7 @@ impl GptOssConfig {
         if keys.is_new() {
             self.slides = vec![false; self.layers];
         }
-        let slides = self.slides.contains(&true);
-        keys.require(self.window.is_some() || !slides, || {
-            "sliding_window is null, but layer_types has layers of \"sliding_attention\"; give it a number of \
-             positions"
-                .to_owned()
-        })?;
+        require_window(keys, self.window, &self.slides)?;
         keys.max_positions(&mut self.max_positions, 131_072)?;
         let (theta, head_dim) = (GptOssConfig::ROPE_THETA, self.head_dim);
         keys.rope(&mut self.rope, theta, head_dim, self.max_positions)?;

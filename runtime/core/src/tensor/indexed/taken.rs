@@ -22,10 +22,9 @@ type Taken<S, T, D, B, P> = <<D as IndexedDims<S, T, B, P>>::PartialOver as SumS
 >>::Out;
 
 impl<S: Dims> Tensor<S> {
-    /// Takes elements along a dim by their index, for each element of the dims `each`. Tensor and indices have
-    /// these dims.
-    /// The result has the dims `each`, then the others of the indices, then the others of the tensor; it is a partial
-    /// sum if the dim is split, or distributed by declaration, since each rank takes what it holds.
+    /// Takes elements along a dim by their index, for each element of the dims `each`, which tensor and indices both
+    /// have. The result has the dims `each`, then the others of the indices, then the others of the tensor; it is a
+    /// partial sum if the dim is split, or distributed by declaration, since each rank takes what it holds.
     ///
     /// Shape: `[B, D, H], [B, J] -> [B, J, H]`, by `x.take(&index, (B,))`.
     ///

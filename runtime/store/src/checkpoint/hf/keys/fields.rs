@@ -18,7 +18,7 @@ impl HfKeys<'_> {
     /// has `of_new`.
     ///
     /// # Errors
-    /// Those of `read`.
+    /// The errors of `read`.
     pub fn field<T: Clone + Into<Value>>(
         &mut self,
         key: &str,
