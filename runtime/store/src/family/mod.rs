@@ -4,6 +4,7 @@
 //! the memory of a training step follow from the model that is declared with them.
 
 mod config_keys;
+mod family_model;
 mod language_model;
 pub(crate) mod list;
 mod load_balancing;
@@ -13,6 +14,7 @@ use crate::checkpoint::hf::HfConfig;
 
 pub use crate::checkpoint::hf::{ModelSizes, SizeFlag};
 pub use config_keys::ConfigKeys;
+pub use family_model::FamilyModel;
 pub use language_model::LanguageModel;
 pub use list::{FamilyList, WithFamily};
 pub use load_balancing::LoadBalancing;
