@@ -35,7 +35,8 @@ pub use families::train_family_of;
 pub use machine::Gpus;
 pub use machine::{Machine, MachineDevice};
 pub use meshwright_store::family::{
-    ConfigKeys, Family, FamilyList, FamilyModel, LanguageModel, LoadBalancing, Outline, SizeFlag, WithFamily,
+    ConfigKeys, Family, FamilyList, FamilyModel, LanguageModel, LoadBalancing, Outline, SizeFlag,
+    WithFamily,
 };
 pub use own_loop::{LoadedState, LoopCheckpoints, StepNumbers, StepReports};
 pub use report::{

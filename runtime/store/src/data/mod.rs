@@ -14,6 +14,7 @@ mod documents;
 mod error;
 #[cfg(test)]
 mod evaluation_tests;
+mod example;
 mod fingerprint;
 mod format;
 mod ids;
@@ -42,6 +43,7 @@ pub use dataset::Dataset;
 pub use dataset_sizes::SourceSize;
 pub use documents::DocumentOptions;
 pub use error::{DataError, FileProblem};
+pub use example::{Example, ExampleSource, Field};
 pub use format::DataFormat;
 pub use ids::{Encoding, Ids};
 pub use input::DataInput;
