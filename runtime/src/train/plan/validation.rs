@@ -7,10 +7,12 @@ use crate::checkpoint::{Checkpoint, EvaluationRecord};
 use crate::data::{Batch, DataError, DataPosition, DataSource, Dataset, TokenFile, Tokenizer};
 use crate::train::config::{Config, ValidationConfig};
 use crate::train::console::{print_line, with_commas};
-use crate::train::{Error, Result};
+use crate::train::task::AnyTask;
+use crate::train::{Error, Result, Task};
 
 use super::data_list::DataList;
 use super::dataset::open_sources;
+use super::task_data::open_validation_examples;
 
 /// The rows that the run evaluates, the same each time.
 pub struct Validation {
@@ -38,8 +40,9 @@ impl Validation {
     ///
     /// # Errors
     /// Data that cannot be read, of another tokenizer, or too short.
-    pub fn open(
+    pub fn open<T: Task>(
         config: &Config,
+        task: &AnyTask,
         sources: Vec<DataSource>,
         (tokenizer, vocab): (Option<&Tokenizer>, usize),
     ) -> Result<(Vec<DataSource>, Option<Validation>)> {
@@ -55,6 +58,9 @@ impl Validation {
         let Some(settings) = &config.validation else { return Ok((sources, None)) };
         let flag = if held_out.is_some() { "--eval-fraction" } else { "--eval-data" };
         let data = match (held_out, &settings.data) {
+            (None, Some(path)) if !T::READS_TOKENS => {
+                open_validation_examples::<T>(config, task, path)?
+            }
             (None, Some(text)) => {
                 let data = open_data(config, text, vocab)?;
                 if let (Some(trained), Some(evaluated)) =
