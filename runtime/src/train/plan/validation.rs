@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::checkpoint::{Checkpoint, EvaluationRecord};
 use crate::data::{Batch, DataError, DataPosition, DataSource, Dataset, TokenFile, Tokenizer};
 use crate::train::config::{Config, ValidationConfig};
-use crate::train::console::{print_line, with_commas};
+use crate::train::console::{counted_with_commas, print_line, with_commas};
 use crate::train::task::AnyTask;
 use crate::train::{Error, Result, Task};
 
@@ -137,9 +137,12 @@ impl Validation {
         let some = if *batches < all { format!("{batches} of ") } else { String::new() };
         let last = if settings.data.is_none() { "last " } else { "" };
         format!(
-            "\nvalidation every {every}: {some}{} of the {last}{} tokens of {}",
+            "\nvalidation every {every}: {some}{} of the {last}{} of {}",
             if all == 1 { "1 batch".to_owned() } else { format!("{} batches", with_commas(all)) },
-            with_commas(dataset.tokens() as u64),
+            match dataset.streams() {
+                Some(_) => counted_with_commas(dataset.rows_of_epoch() as usize, "example"),
+                None => format!("{} tokens", with_commas(dataset.tokens() as u64)),
+            },
             dataset.name()
         )
     }

@@ -239,6 +239,8 @@ impl<'a, T: Task> RankLoop<'a, T> {
                 StepFailure::NonFinite(found) => self.stop_diverged(step, &found),
                 StepFailure::Pipeline(error) => Error::Pipeline(error),
             })?;
+        // The loss of a task may count rows, but each position is computed.
+        let positions = if T::READS_TOKENS { tokens } else { (config.batch * config.seq) as u64 };
         let balance = self.balance.as_ref();
         let data = (&*self.plan.dataset, step);
         Ok(StepReport {
@@ -248,6 +250,7 @@ impl<'a, T: Task> RankLoop<'a, T> {
             grad_norm,
             lr,
             tokens,
+            positions,
             seconds,
             attention_balance: balance.map(|balance| balance.of_step(rank, &micro_batches)),
             save_failed: self.failed_saves.take_unreported(),

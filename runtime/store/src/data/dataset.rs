@@ -193,8 +193,12 @@ impl Dataset {
 
     /// Returns the number of batches with which each row is read once.
     pub fn batches(&self) -> u64 {
-        let samples: u64 = self.sources.iter().map(|source| source.rows.rows()).sum();
-        samples.div_ceil(self.batch as u64)
+        self.rows_of_epoch().div_ceil(self.batch as u64)
+    }
+
+    /// Returns the number of rows of all sources.
+    pub fn rows_of_epoch(&self) -> u64 {
+        self.sources.iter().map(|source| source.rows.rows()).sum()
     }
 
     /// Returns the dataset as one of data from whose end this fraction is held out for validation: a run that is
