@@ -40,15 +40,17 @@ pub(super) fn regrouped(dims: &[TensorDim], shape: &[usize]) -> Result<Vec<Tenso
             return Err(other());
         }
         rest = behind;
-        let is_several = group.iter().filter(|size| **size > 1).count() > 1;
-        if is_several && dim.len < dim.size {
+        // A part of several dims is one of the first, such as the channels of a convolution.
+        let first = group.iter().position(|size| *size > 1);
+        let inside: usize = group.iter().skip(first.map_or(0, |first| first + 1)).product();
+        if !(dim.offset.is_multiple_of(inside) && dim.len.is_multiple_of(inside)) {
             return Err(format!("is split along a dim that is stored as {group:?}"));
         }
-        let part = |size: &usize| match *size {
-            size if size == dim.size && size > 1 => *dim,
-            size => TensorDim::whole(size),
+        let part = |(index, size): (usize, &usize)| match Some(index) == first {
+            true => TensorDim { size: *size, offset: dim.offset / inside, len: dim.len / inside },
+            false => TensorDim::whole(*size),
         };
-        written.extend(group.iter().map(part));
+        written.extend(group.iter().enumerate().map(part));
     }
     if rest.iter().any(|size| *size > 1) {
         return Err(other());
@@ -78,6 +80,8 @@ mod tests {
             (&[whole(10), part], &[1, 10, 32], vec![0, 0, 8], vec![1, 10, 12]),
             (&[part], &[32, 1], vec![8, 0], vec![12, 1]),
             (&[whole(1)], &[1, 1], vec![0, 0], vec![1, 1]),
+            (&[whole(5), part], &[5, 16, 2], vec![0, 4, 0], vec![5, 6, 2]),
+            (&[whole(5), part], &[5, 1, 8, 4], vec![0, 0, 2, 0], vec![5, 1, 3, 4]),
         ] {
             assert_eq!(shapes(dims, shape), Ok([from, to]), "{shape:?}");
         }
