@@ -2,6 +2,7 @@
 //! and a round trip, against PyTorch.
 
 mod cases;
+mod counts;
 
 use std::fs;
 use std::path::Path;

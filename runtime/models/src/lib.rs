@@ -20,6 +20,7 @@ pub mod moe_decoder;
 pub mod neox;
 pub mod olmo2;
 pub mod prelude;
+mod stack_positions;
 pub mod t5;
 mod token_keys;
 pub mod vit;

@@ -2,7 +2,7 @@
 //! through all stages of a pipeline, so it can be cut anywhere.
 
 use meshwright::prelude::*;
-use meshwright_core::nn::AttentionOptions;
+use meshwright_core::nn::{AttentionOptions, Built};
 use meshwright_store::family::FamilyModel;
 
 use super::dims::{
@@ -10,6 +10,7 @@ use super::dims::{
     Target, TargetStream, Vocab,
 };
 use super::{DecoderLayer, EncoderLayer, T5Config, names};
+use crate::stack_positions::stack_positions;
 
 /// The input: ids of the source, ids that the decoder reads, and the positions of the source that are not padding. The
 /// decoder reads the target one position later, behind a start token.
@@ -111,6 +112,11 @@ impl T5 {
 }
 
 impl T5 {
+    /// Returns the [FLOPs](Built::flops_per_row) of training on one pair of a source and a target of these lengths.
+    pub fn flops_per_row(built: &Built<T5>, source: usize, target: usize) -> f64 {
+        built.flops_per_row(|path| stack_positions(path, [source, target]))
+    }
+
     /// Returns the mean cross-entropy of the targets, from the output of `forward`.
     pub fn loss_of_output(
         &self,

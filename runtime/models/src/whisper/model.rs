@@ -2,6 +2,7 @@
 //! streams. Both streams travel through all stages of a pipeline, so it can be cut anywhere.
 
 use meshwright::prelude::*;
+use meshwright_core::nn::Built;
 use meshwright_store::family::FamilyModel;
 
 use super::dims::{
@@ -9,6 +10,7 @@ use super::dims::{
     SourceFfn, SourceHeadDim, SourceHeads, Stem, Target, TargetPositions, TargetStream, Vocab,
 };
 use super::{DecoderLayer, EncoderLayer, WhisperConfig, names};
+use crate::stack_positions::stack_positions;
 
 /// The input: spectrograms, as [`LogMel`](super::LogMel) computes them, and the ids that the decoder reads. It reads the
 /// target one position later, behind a start token.
@@ -97,6 +99,15 @@ impl Whisper {
 }
 
 impl Whisper {
+    /// Returns the [FLOPs](Built::flops_per_row) of training on one clip with a text of `target` tokens.
+    pub fn flops_per_row(built: &Built<Whisper>, config: &WhisperConfig, target: usize) -> f64 {
+        let source = config.source_positions;
+        built.flops_per_row(|path| match path {
+            "front.conv1.weight" | "front.conv1_bias.bias" => [2 * source; 2],
+            _ => stack_positions(path, [source, target]),
+        })
+    }
+
     /// Returns the mean cross-entropy of the targets, from the output of `forward`.
     pub fn loss_of_output(
         &self,

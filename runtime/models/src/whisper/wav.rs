@@ -41,18 +41,24 @@ pub fn read_wav(bytes: &[u8]) -> Result<Vec<f32>, String> {
 
 /// Returns the bits of a sample in a supported format.
 fn bits_of_format(content: &[u8]) -> Result<u16, String> {
-    let number = |at: usize| content.get(at..at + 2).map(|two| u16::from_le_bytes([two[0], two[1]]));
-    let rate = content.get(4..8).map(|four| u32::from_le_bytes([four[0], four[1], four[2], four[3]]));
+    let number =
+        |at: usize| content.get(at..at + 2).map(|two| u16::from_le_bytes([two[0], two[1]]));
+    let rate =
+        content.get(4..8).map(|four| u32::from_le_bytes([four[0], four[1], four[2], four[3]]));
     let (Some(format), Some(channels), Some(rate), Some(bits)) =
         (number(0), number(2), rate, number(14))
     else {
         return Err("has a format that ends early".to_owned());
     };
     if channels != 1 {
-        return Err(format!("has {channels} channels, but only mono sound is read; mix them before"));
+        return Err(format!(
+            "has {channels} channels, but only mono sound is read; mix them before"
+        ));
     }
     if rate as usize != RATE {
-        return Err(format!("has {rate} samples a second, but {RATE} are needed; resample it before"));
+        return Err(format!(
+            "has {rate} samples a second, but {RATE} are needed; resample it before"
+        ));
     }
     let format = if format == EXTENSIBLE { number(24) } else { Some(format) };
     match (format, bits) {
@@ -84,7 +90,8 @@ mod tests {
             let len = (content.len() as u32).to_le_bytes();
             [&name[..], &len, content, &[0][..content.len() % 2]].concat()
         };
-        let head = [&format.to_le_bytes()[..], &channels.to_le_bytes(), &rate.to_le_bytes()].concat();
+        let head =
+            [&format.to_le_bytes()[..], &channels.to_le_bytes(), &rate.to_le_bytes()].concat();
         let head = [&head[..], &[0; 6], &bits.to_le_bytes()].concat();
         let parts = [part(b"fmt ", &head), part(b"note", b"odd"), part(b"data", samples)].concat();
         [&b"RIFF"[..], &(4 + parts.len() as u32).to_le_bytes(), b"WAVE", &parts].concat()
