@@ -4,6 +4,7 @@ mod config_fuzz;
 mod families;
 mod mixtral;
 mod mutations;
+mod seq2seq;
 mod validation;
 
 use std::collections::BTreeMap;

@@ -23,6 +23,8 @@ pub enum Field {
     List(Vec<Field>),
     /// Bytes, such as those of a file of an image.
     Bytes(Vec<u8>),
+    /// Fields by name.
+    Object(Example),
 }
 
 /// Examples that can be read in any order: a row follows from its number alone, on every mesh and after every resumed
@@ -129,6 +131,17 @@ impl Example {
             other => Err(format!("`{name}` is {}, but has to be bytes", other.kind())),
         }
     }
+
+    /// Returns the fields of an object.
+    ///
+    /// # Errors
+    /// As [`field`](Self::field), and a value that is no object.
+    pub fn object(&self, name: &str) -> Result<&Example, String> {
+        match self.field(name)? {
+            Field::Object(object) => Ok(object),
+            other => Err(format!("`{name}` is {}, but has to be an object", other.kind())),
+        }
+    }
 }
 
 fn number_of(name: &str, field: &Field) -> Result<f64, String> {
@@ -149,6 +162,7 @@ impl Field {
             Field::Number(_) => "a number",
             Field::List(_) => "a list",
             Field::Bytes(_) => "bytes",
+            Field::Object(_) => "an object",
         }
     }
 }

@@ -15,6 +15,7 @@ mod error;
 #[cfg(test)]
 mod evaluation_tests;
 mod example;
+mod examples;
 mod fingerprint;
 mod format;
 mod ids;
@@ -46,6 +47,7 @@ pub use dataset_sizes::SourceSize;
 pub use documents::DocumentOptions;
 pub use error::{DataError, FileProblem};
 pub use example::{Example, ExampleSource, Field};
+pub use examples::open_examples;
 pub use format::DataFormat;
 pub use ids::{Encoding, Ids};
 pub use input::DataInput;
