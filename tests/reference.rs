@@ -5,6 +5,7 @@ mod families;
 mod mixtral;
 mod mutations;
 mod validation;
+mod vit;
 
 use std::collections::BTreeMap;
 use std::fs;

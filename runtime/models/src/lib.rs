@@ -20,6 +20,7 @@ pub mod moe_decoder;
 pub mod neox;
 pub mod olmo2;
 pub mod prelude;
+pub mod vit;
 
 pub use decoder::{Decoder, DecoderConfig};
 pub use deepseek::{Deepseek, DeepseekConfig};
@@ -31,6 +32,7 @@ pub use mixtral::{Mixtral, MixtralConfig};
 pub use moe_decoder::{MoeDecoder, MoeDecoderConfig};
 pub use neox::{GptNeox, GptNeoxConfig};
 pub use olmo2::{Olmo2, Olmo2Config};
+pub use vit::{Vit, VitConfig};
 
 meshwright_store::families! {
     /// All families of the library.

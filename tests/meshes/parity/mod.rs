@@ -38,3 +38,4 @@ mod sharding;
 mod table;
 mod tailored;
 mod variety;
+mod vit;
