@@ -6,6 +6,7 @@ mod mixtral;
 mod mutations;
 mod seq2seq;
 mod validation;
+mod vit;
 
 use std::collections::BTreeMap;
 use std::fs;

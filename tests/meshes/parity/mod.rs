@@ -39,3 +39,4 @@ mod sharding;
 mod table;
 mod tailored;
 mod variety;
+mod vit;

@@ -166,6 +166,10 @@ impl ConfigKeys for VitConfig {
         parts.iter().any(|name| part.starts_with(name)) || stored.starts_with("classifier.")
     }
 
+    fn new_tensors(&self) -> &'static [&'static str] {
+        &["classifier."]
+    }
+
     fn role_of<'a>(&self, stored: &'a str) -> TensorRole<'a> {
         let part = stored.strip_prefix("vit.").unwrap_or(stored);
         if part.starts_with("pooler.") {

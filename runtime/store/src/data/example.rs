@@ -1,11 +1,15 @@
 //! Examples: what a task makes rows of, with fields by name.
 
 use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// One example of a source: fields by name, such as those of an object of a JSONL file.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Example {
     fields: Vec<(String, Field)>,
+    /// The folder that paths in the fields are relative to.
+    folder: Option<Arc<Path>>,
 }
 
 /// The value of a field of an [`Example`].
@@ -52,7 +56,18 @@ pub trait ExampleSource: Send + Sync {
 impl Example {
     /// Creates an example of these fields.
     pub fn new(fields: impl IntoIterator<Item = (String, Field)>) -> Example {
-        Example { fields: fields.into_iter().collect() }
+        Example { fields: fields.into_iter().collect(), folder: None }
+    }
+
+    /// Returns the example with a folder that paths in its fields are relative to.
+    #[must_use]
+    pub fn in_folder(self, folder: Arc<Path>) -> Example {
+        Example { folder: Some(folder), ..self }
+    }
+
+    /// Returns the path that `path` in one of the fields names.
+    pub fn resolved(&self, path: &str) -> PathBuf {
+        self.folder.as_ref().map_or_else(|| PathBuf::from(path), |folder| folder.join(path))
     }
 
     /// Returns the names of the fields, in order.

@@ -1,6 +1,7 @@
 //! Sources that follow one another.
 
 use std::io;
+use std::path::Path;
 
 use xxhash_rust::xxh3::Xxh3;
 
@@ -28,6 +29,14 @@ impl Joined {
             all
         });
         Joined { name, ends: ends.collect(), parts }
+    }
+}
+
+impl Joined {
+    /// Returns the source with the name of the folder of its parts.
+    #[must_use]
+    pub fn named(self, folder: &Path) -> Joined {
+        Joined { name: folder.display().to_string(), ..self }
     }
 }
 

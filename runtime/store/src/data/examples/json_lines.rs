@@ -5,6 +5,7 @@ use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::sync::Arc;
 
 use rayon::prelude::*;
 
@@ -24,10 +25,12 @@ const CHECKED_AT_START: u64 = 64 << 20;
 
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
-/// The objects of a JSONL file, one per line. Only the place of each line is held in memory.
+/// The objects of a JSONL file, one per line. Only the place of each line is held in memory. Paths in the objects are
+/// relative to the folder of the file.
 #[derive(Debug)]
 pub struct JsonLines {
     name: String,
+    folder: Arc<Path>,
     file: File,
     /// The first byte of each line, and the byte after the last one's end.
     starts: Vec<u64>,
@@ -51,7 +54,8 @@ impl JsonLines {
         let bytes = file.metadata().map_err(io)?.len();
         let fingerprint = format!("{:016x}", hash_file_blocks(&file, bytes).map_err(io)?);
         let starts = line_starts(&file, bytes).map_err(io)?;
-        let mut lines = JsonLines { name, file, starts, fingerprint };
+        let folder = path.parent().unwrap_or(Path::new("")).into();
+        let mut lines = JsonLines { name, folder, file, starts, fingerprint };
         lines.check_lengths(longest)?;
         lines.leave_out_end().map_err(io)?;
         if lines.examples() == 0 {
@@ -146,6 +150,7 @@ impl ExampleSource for JsonLines {
 
     fn read(&self, index: u64) -> io::Result<Example> {
         self.read_line(index)
+            .map(|example| example.in_folder(Arc::clone(&self.folder)))
             .map_err(|problem| io::Error::new(io::ErrorKind::InvalidData, problem.to_string()))
     }
 }

@@ -51,3 +51,67 @@ fn other_paths_are_refused_with_the_next_step() {
         assert!(text.contains(part), "{text}");
     }
 }
+
+#[test]
+fn images_have_the_number_of_their_folder() {
+    let dir = tempfile::tempdir().unwrap();
+    for (name, content) in [
+        ("cat/b.PNG", "2"),
+        ("cat/a.jpg", "1"),
+        ("bird/z.jpeg", "0"),
+        ("dog/x.png", "3"),
+        ("dog/.hidden.png", ""),
+        ("dog/notes.txt", ""),
+        ("README.md", ""),
+    ] {
+        write(&dir, name, content.as_bytes());
+    }
+    let open = || open_examples(&[dir.path().to_owned()]).unwrap();
+    let source = open();
+    assert_eq!(source.examples(), 4);
+    for (index, label) in [0, 1, 1, 2].into_iter().enumerate() {
+        let example = source.read(index as u64).unwrap();
+        assert_eq!(example.integer("label"), Ok(label));
+        assert_eq!(example.bytes("image").unwrap(), index.to_string().as_bytes());
+        assert_eq!(example.text("class").unwrap(), ["bird", "cat", "dog"][label as usize]);
+    }
+    write(&dir, "cat/b.PNG", b"longer");
+    assert_ne!(open().fingerprint(), source.fingerprint());
+    std::fs::rename(dir.path().join("cat"), dir.path().join("eel")).unwrap();
+    let text = source.read(1).unwrap_err().to_string();
+    assert!(text.starts_with("cannot read") && text.contains("cat/a.jpg"), "{text}");
+}
+
+#[test]
+fn lines_of_a_folder_follow_one_another() {
+    let dir = tempfile::tempdir().unwrap();
+    write(&dir, "2.jsonl", b"{\"a\": 2}");
+    write(&dir, "1.jsonl", b"{\"a\": 1}");
+    let source = open_examples(&[dir.path().to_owned()]).unwrap();
+    let of = |index| source.read(index).unwrap();
+    assert_eq!([of(0).integer("a"), of(1).integer("a")], [Ok(1), Ok(2)]);
+    assert_eq!(source.name(), dir.path().display().to_string());
+    assert_eq!(of(0).resolved("x.png"), dir.path().join("x.png"));
+}
+
+#[test]
+fn other_folders_are_refused_with_the_next_step() {
+    for (files, part) in [
+        (&[][..], "the folder is empty; name a JSONL file"),
+        (&["notes.txt"], "the folder holds no examples; name a JSONL file"),
+        (&["a.png", "b.png"], "a.png: the image is in no folder of a class"),
+        (&["cat/a.png", "b.png"], "b.png: the image is in no folder of a class"),
+        (&["cat/a.png", "dog/notes.txt"], "dog: the class has no images"),
+        (&["train/cat/a.png"], "cat: there is a folder in the folder of a class"),
+        (&["cat/a.webp"], "a.webp: the image is neither a JPEG nor a PNG file"),
+        (&["dataset_dict.json", "train/x"], "several splits; name one of them, such as"),
+        (&["state.json"], "state.json: it is no JSON"),
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        for name in files {
+            write(&dir, name, b"");
+        }
+        let text = refused(open_examples(&[dir.path().to_owned()]));
+        assert!(text.starts_with("--data: ") && text.contains(part), "{text}");
+    }
+}
