@@ -48,7 +48,8 @@ pub use report::{
 pub use run_on::run_on;
 pub(crate) use run_on::run_on_shape;
 pub use simulate::{SimulatedRun, WholeRun};
-pub(crate) use task::task_entry;
+#[doc(hidden)]
+pub use task::task_entry;
 pub use task::{NextToken, Rows, Task, TaskList, TaskSetup, WithTask};
 pub use task_programs::train_task_of;
 pub use trainer::{TaskTrainer, Trainer};
