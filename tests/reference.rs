@@ -4,7 +4,9 @@ mod config_fuzz;
 mod families;
 mod mixtral;
 mod mutations;
+mod seq2seq;
 mod validation;
+mod vit;
 
 use std::collections::BTreeMap;
 use std::fs;

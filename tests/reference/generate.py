@@ -49,7 +49,9 @@ def token_stream(case):
 
 
 def batch_of_step(case, stream, step):
-    """Sequential order: sample i of step s is stream[(s * BATCH + i) * seq ..][.. seq + 1]."""
+    """Sequential order: sample i of step s is stream[(s * BATCH + i) * seq ..][.. seq + 1], but for cases of other data."""
+    if hasattr(case, "batch_of_step"):
+        return case.batch_of_step(stream, step)
     starts = [(step * BATCH + i) * case.seq for i in range(BATCH)]
     samples = np.stack([stream[start : start + case.seq + 1] for start in starts]).astype(np.int64)
     return torch.from_numpy(samples[:, :-1].copy()), torch.from_numpy(samples[:, 1:].copy())

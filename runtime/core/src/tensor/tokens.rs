@@ -267,6 +267,12 @@ impl<S: Dims> Tokens<S> {
         Tokens::new(rank, extents.to_vec(), &ids)
     }
 
+    /// Returns as many ids that are 0.
+    pub(crate) fn zeros(&self) -> Tokens<S> {
+        let (rank, len) = (self.rank(), self.on_host().len());
+        Tokens::new(rank, self.local_extents().to_vec(), &rank.zeros(len)[..len])
+    }
+
     /// Returns the local extent of each dim.
     pub fn local_extents(&self) -> &[Extent] {
         self.ids.extents()

@@ -138,7 +138,7 @@ impl<S: Dims> Tensor<S> {
 
     /// Creates a tensor that is declared the same on ranks with equal positions along the axes of `S`.
     #[track_caller]
-    fn declared(rank: &Rank, extents: Vec<Extent>, block: &[f32]) -> Tensor<S>
+    pub(crate) fn declared(rank: &Rank, extents: Vec<Extent>, block: &[f32]) -> Tensor<S>
     where
         S: Dims,
     {

@@ -56,6 +56,12 @@ pub trait ConfigKeys: Clone + Default {
         true
     }
 
+    /// Returns the beginnings of names of tensors that a folder may lack, such as those of a head for another task: they
+    /// begin with new values, and a warning names them.
+    fn new_tensors(&self) -> &'static [&'static str] {
+        &[]
+    }
+
     /// Makes the head a weight of its own, since a folder stores one that differs from the tensor it is tied to, and
     /// returns true; false if the family has no such models.
     fn untie_head(&mut self) -> bool {
@@ -123,6 +129,10 @@ impl<C: ConfigKeys> HfConfig for C {
         layers.map_or(("", 0), |size| (size.key, size.value))
     }
 
+    fn new_tensors(&self) -> &'static [&'static str] {
+        ConfigKeys::new_tensors(self)
+    }
+
     fn tensor_role<'a>(&self, stored: &'a str) -> TensorRole<'a> {
         self.role_of(stored)
     }
@@ -153,8 +163,11 @@ impl<C: ConfigKeys> Family for C {
         let HfKeys { sizes, table, .. } = written(self);
         let find = |flag| sizes.iter().find(|size| size.flag == flag).map(|size| size.value);
         let heads = find(SizeFlag::HEADS).unwrap_or(1);
+        // Of an encoder and a decoder there are two numbers.
+        let layers = sizes.iter().filter(|size| size.flag == SizeFlag::LAYERS);
+        let layers: usize = layers.map(|size| size.value).sum();
         Outline {
-            layers: find(SizeFlag::LAYERS).unwrap_or(1),
+            layers: layers.max(1),
             hidden: find(SizeFlag::HIDDEN).unwrap_or(1),
             heads,
             kv_heads: find(SizeFlag::KV_HEADS).unwrap_or(heads),

@@ -6,8 +6,9 @@ use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use crate::context::extents_of;
 use crate::layout::{Dim, Internal, Seal, Shape};
-use crate::tensor::{Part, PartKind, Rank, SegmentData, Tokens, VisibleRows};
+use crate::tensor::{Mask, Part, PartKind, Rank, SegmentData, Tensor, Tokens, VisibleRows};
 use meshwright_backend::{Buffer, Category};
 
 use super::extras::{AttentionExtra, Extras, KeysOfQueries};
@@ -99,6 +100,39 @@ impl<S: PaddedShape> Padding<S> {
         Padding::of_tokens(starts, Tokens::from_rows(rank, &[batch], first, &ends))
     }
 
+    /// Creates the padding of samples whose valid positions are the first ones: `lengths` of them.
+    pub fn of_lengths(lengths: &Tokens<S::Rows>) -> Padding<S> {
+        Padding::of_tokens(lengths.zeros(), lengths.clone())
+    }
+
+    /// Returns the mask of the valid positions of sequences of `seq` positions, such as for a mean over them,
+    /// [`Tensor::mean_where`].
+    ///
+    /// ```
+    /// # use meshwright::prelude::*;
+    /// # dims! { Batch @ data, Seq, Hidden }
+    /// fn mean(x: &Tensor<(Batch, Seq, Hidden)>, padding: &Padding<(Batch, Seq)>) -> Tensor<(Batch, Hidden)> {
+    ///     let seq = x.sizes()[1];
+    ///     x.mean_where(Seq, &padding.valid(seq))
+    /// }
+    /// ```
+    #[track_caller]
+    pub fn valid(&self, seq: usize) -> Mask<S>
+    where
+        S: Shape,
+    {
+        let rank = self.starts.rank();
+        let samples = self.starts.local_extents()[0];
+        let positions = extents_of::<S>(rank, &[samples.global, seq])[1];
+        let [starts, ends] = [&self.starts, &self.ends].map(read_on_host);
+        let flags = starts.iter().zip(ends).flat_map(|(start, end)| {
+            let is_valid = move |position: usize| (*start..*end).contains(&(position as u32));
+            positions.positions().map(move |position| f32::from(is_valid(position)))
+        });
+        let flags: Vec<f32> = flags.collect();
+        Tensor::<S>::declared(rank, vec![samples, positions], &flags).ne(0.0)
+    }
+
     fn of_tokens(starts: Tokens<S::Rows>, ends: Tokens<S::Rows>) -> Padding<S> {
         Padding { starts, ends, ranges: Rc::default(), rows: Rc::default(), shape: PhantomData }
     }
@@ -122,8 +156,7 @@ impl<S: PaddedShape> Padding<S> {
     /// Returns starts and ends of the valid positions, for each of `queries` queries of each sample.
     fn of_each(&self, queries: usize) -> [Vec<u32>; 2] {
         [&self.starts, &self.ends].map(|positions| {
-            positions
-                .on_host()
+            read_on_host(positions)
                 .iter()
                 .flat_map(|position| (0..queries).map(|_| *position))
                 .collect()
@@ -215,6 +248,12 @@ impl<S: PaddedShape> SegmentData for Padding<S> {
         let (starts, ends) = SegmentData::from_parts(next, Internal::new());
         Padding::of_tokens(starts, ends)
     }
+}
+
+/// Returns numbers of samples on the host, from which a captured graph could not compute others.
+fn read_on_host<S: Shape>(numbers: &Tokens<S>) -> &[u32] {
+    numbers.rank().note_host_input();
+    numbers.on_host()
 }
 
 /// Returns the beginnings and the ends of `valid`.

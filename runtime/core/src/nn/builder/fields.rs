@@ -34,14 +34,18 @@ impl<'a> Builder<'a> {
     /// Returns true if the layer in this field has its optional parameter `name`. It is set by a name that begins with
     /// a field, as `head.bias`; by default there is none.
     pub(in crate::nn) fn has_inner(&self, name: &str) -> bool {
+        self.inner(name).unwrap_or(false)
+    }
+
+    /// Returns the setting of the optional parameter `name` of the layer in this field, as
+    /// [`has_inner`](Self::has_inner).
+    pub(in crate::nn) fn inner(&self, name: &str) -> Option<bool> {
         let path = format!("{}.{name}", self.path_without_indices());
-        match setting_of(self.sizes().optional(), &path) {
-            Some((setting, is_present)) if setting.contains('.') => {
-                self.state.used_settings.borrow_mut().optional.insert(setting.to_owned());
-                *is_present
-            }
-            _ => false,
-        }
+        let (setting, is_present) = setting_of(self.sizes().optional(), &path)?;
+        setting.contains('.').then(|| {
+            self.state.used_settings.borrow_mut().optional.insert(setting.to_owned());
+            *is_present
+        })
     }
 
     /// Returns the number of elements of this repeated field. A missing setting is recorded as a problem.

@@ -9,9 +9,9 @@ use crate::layout::{AxisSet, Dims, Ends, OnEveryRank, Seal, Whole, WholeFeature}
 use crate::tensor::{Init, Operand, Param, ParamRef, Tensor, gradient_axes};
 
 use super::chain::stage_layers;
-use super::debug::debug_layers;
+use super::debug::{debug_layers, write_layer};
 use super::{Build, Builder, Layer, NormOptions, Plain};
-use operation::{layer_norm, rms_norm};
+use operation::{centered_norm, layer_norm, rms_norm};
 pub use split::SplitNormInput;
 
 /// `x / sqrt(mean(x²) + eps) * (offset + weight)` over the last dim `H` (Zhang and Sennrich, 2019).
@@ -36,9 +36,11 @@ pub struct RmsNorm<H, Style = Plain> {
 /// `(x - mean(x)) / sqrt(var(x) + eps) * weight + bias` over the last dim `H` (Ba, Kiros and Hinton, 2016).
 ///
 /// Shape: `[.., H] -> [.., H]`; `weight[H]`, `bias[H]`.
+///
+/// A norm has no bias if `Sizes::with_optional("norm.bias", false)` names it by its field.
 pub struct LayerNorm<H> {
     weight: ParamRef,
-    bias: ParamRef,
+    bias: Option<ParamRef>,
     eps: f32,
     dim: PhantomData<H>,
 }
@@ -86,14 +88,11 @@ impl<H, S: NormInput<H>, T: Operand<Shape = S>> Layer<T> for LayerNorm<H> {
 
     #[track_caller]
     fn forward(&self, x: &T) -> Self::Out {
-        let axes = S::GRADIENT_AXES;
-        Tensor::from_untyped(layer_norm(
-            x.operand().value(),
-            &self.weight,
-            &self.bias,
-            self.eps,
-            axes,
-        ))
+        let (x, axes) = (x.operand().value(), S::GRADIENT_AXES);
+        Tensor::from_untyped(match &self.bias {
+            Some(bias) => layer_norm(x, &self.weight, bias, self.eps, axes),
+            None => centered_norm(x, &self.weight, self.eps, axes),
+        })
     }
 }
 
@@ -137,7 +136,8 @@ where
 {
     fn build(builder: &mut Builder<'_>) -> Self {
         let weight = builder.param::<(H,)>("weight", Init::Ones).handle().clone();
-        let bias = builder.param::<(H,)>("bias", Init::Zeros).handle().clone();
+        let has_bias = builder.inner("bias").unwrap_or(true);
+        let bias = has_bias.then(|| builder.param::<(H,)>("bias", Init::Zeros).handle().clone());
         let NormOptions { eps, offset } = builder.norm_options();
         if offset != 0.0 {
             builder.problem(format_args!(
@@ -156,5 +156,11 @@ stage_layers! {
 
 debug_layers! {
     RmsNorm<H, Style>: weight;
-    LayerNorm<H>: weight, bias;
+}
+
+impl<H> std::fmt::Debug for LayerNorm<H> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let params: Vec<&ParamRef> = [&self.weight].into_iter().chain(&self.bias).collect();
+        write_layer(f, "LayerNorm", &params)
+    }
 }

@@ -79,6 +79,15 @@ pub(super) fn layer_norm(
     apply(LayerNormOperation { eps }, operands(x, params, Sum::InKernel))
 }
 
+/// Normalizes `x` as a LayerNorm without a bias does.
+#[track_caller]
+pub(super) fn centered_norm(x: &Value, weight: &ParamRef, eps: f32, axes: AxisSet) -> Value {
+    weight.check_trailing(x.extents());
+    let weight =
+        OperationParam { param: weight, gradient_axes: axes, in_backward: InBackward::Reads };
+    apply(CenteredNormOperation { eps }, operands(x, [weight], Sum::InKernel))
+}
+
 /// The computation of a residual that is added before a norm.
 #[derive(Clone, Copy, PartialEq)]
 enum Sum {
@@ -173,16 +182,7 @@ impl Operation<Count<1>, Count<2>> for LayerNormOperation {
 
     fn forward(&self, forward: OperationForward<'_, Count<1>, Count<2>>) -> (Buffer, [Buffer; 2]) {
         let OperationForward { rank, inputs: [x], params: [weight, bias], .. } = forward;
-        let mut y = rank.alloc_activation(x.len());
-        let [mut mean, mut inv_std] =
-            [(); 2].map(|()| rank.alloc_statistics(x.len() / weight.len()));
-        with_residual(x, |x, residual| {
-            let [y, mean, inv_std] = [&mut y, &mut mean, &mut inv_std].map(Buffer::view_mut);
-            let eps = self.eps;
-            let args = LayerNormArgs { x, residual, weight, bias, eps, y, mean, inv_std };
-            rank.backend().layer_norm(args);
-        });
-        (y, [mean, inv_std])
+        layer_norm_forward(rank, x, [weight, bias], self.eps)
     }
 
     fn backward(
@@ -209,4 +209,61 @@ impl Operation<Count<1>, Count<2>> for LayerNormOperation {
             });
         });
     }
+}
+
+/// A LayerNorm without a bias.
+struct CenteredNormOperation {
+    eps: f32,
+}
+
+impl Operation<Count<1>, Count<1>> for CenteredNormOperation {
+    /// The mean and the inverse standard deviation of each row.
+    type Saved = [Arc<Buffer>; 2];
+
+    fn forward(&self, forward: OperationForward<'_, Count<1>, Count<1>>) -> (Buffer, [Buffer; 2]) {
+        let OperationForward { rank, inputs: [x], params: [weight], .. } = forward;
+        // The kernel of both norms reads a bias.
+        let mut bias = rank.alloc_activation(weight.len());
+        rank.backend().fill(bias.view_mut(), 0.0);
+        layer_norm_forward(rank, x, [weight, bias.view()], self.eps)
+    }
+
+    fn backward(
+        self,
+        backward: OperationBackward<'_, '_, Count<1>, Count<1>>,
+        [mean, inv_std]: [Arc<Buffer>; 2],
+    ) {
+        let OperationBackward { gradients, inputs: [mut x], params: [weight_use], .. } = backward;
+        let (rank, dy) = (gradients.rank, backward.gradient);
+        let (data, weight) = (x.take_saved(rank), weight_use.param().values());
+        gradients.accumulate_with(x.source(), data.len(), [&weight_use], |dx, [dweight]| {
+            rank.backend().layer_norm_backward(LayerNormBackwardArgs {
+                x: data.view(),
+                weight: weight.view(),
+                mean: mean.view(),
+                inv_std: inv_std.view(),
+                dy: dy.view(),
+                dx,
+                dweight,
+                dbias: None,
+            });
+        });
+    }
+}
+
+/// Computes a LayerNorm, and the mean and the inverse standard deviation of each row.
+fn layer_norm_forward(
+    rank: &Rank,
+    x: &Value,
+    [weight, bias]: [View<'_>; 2],
+    eps: f32,
+) -> (Buffer, [Buffer; 2]) {
+    let mut y = rank.alloc_activation(x.len());
+    let [mut mean, mut inv_std] = [(); 2].map(|()| rank.alloc_statistics(x.len() / weight.len()));
+    with_residual(x, |x, residual| {
+        let [y, mean, inv_std] = [&mut y, &mut mean, &mut inv_std].map(Buffer::view_mut);
+        let args = LayerNormArgs { x, residual, weight, bias, eps, y, mean, inv_std };
+        rank.backend().layer_norm(args);
+    });
+    (y, [mean, inv_std])
 }
