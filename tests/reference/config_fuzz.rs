@@ -4,6 +4,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use meshwright::checkpoint::hf::HfConfig;
+use meshwright::rotary::RotaryFrequencies;
 use meshwright::train::{Family, LanguageModel};
 use serde_json::{Map, Value, json};
 
@@ -61,7 +62,15 @@ impl OfFamily for Fuzz {
 fn read_all<M: LanguageModel>(folder: &std::path::Path) -> Result<(), String> {
     let read = || M::Config::read(folder, &[]).map_err(|error| error.to_string());
     let config = read()?.config;
-    M::sizes(&config);
+    let sizes = M::sizes(&config);
+    for seq in [16, 1 << 20] {
+        // Numbers for heads of other widths are refused.
+        if let Ok(rope) = RotaryFrequencies::new(&sizes.rope, 8, seq) {
+            let mut numbers = rope.per_position.iter().chain([&rope.magnitude]);
+            let are_finite = numbers.all(|number| (*number as f32).is_finite());
+            assert!(are_finite, "{:?}: {rope:?}", sizes.rope);
+        }
+    }
     M::hf_names(&config);
     config.outline();
     let written = config.to_json();
@@ -110,6 +119,10 @@ fn value(old: &Value, random: &mut Random) -> Value {
         json!(1e-300),
         json!(1e300),
         json!(1e38),
+        json!(1e19),
+        json!(1e9),
+        json!(1_000_000_000u64),
+        json!(1u64 << 32),
         json!(1e-8),
         json!(""),
         json!("silu"),
