@@ -52,6 +52,12 @@ pub trait ConfigKeys: Clone + Default {
         true
     }
 
+    /// Returns the beginnings of names of tensors that a folder may lack, such as those of a head for another task: they
+    /// begin with new values, and a warning names them.
+    fn new_tensors(&self) -> &'static [&'static str] {
+        &[]
+    }
+
     /// Makes the head a weight of its own, since a folder stores one that differs from the tensor it is tied to, and
     /// returns true; false if the family has no such models.
     fn untie_head(&mut self) -> bool {
@@ -116,6 +122,10 @@ impl<C: ConfigKeys> HfConfig for C {
         let sizes = written(self).sizes;
         let layers = sizes.iter().find(|size| size.flag == SizeFlag::LAYERS);
         layers.map_or(("", 0), |size| (size.key, size.value))
+    }
+
+    fn new_tensors(&self) -> &'static [&'static str] {
+        ConfigKeys::new_tensors(self)
     }
 
     fn tensor_role<'a>(&self, stored: &'a str) -> TensorRole<'a> {

@@ -12,7 +12,7 @@ use super::hf_mapping::{HfParam, HfTensor};
 use super::{HfMapping, HfName, StateDictError};
 
 /// Loads this rank's shard of every parameter that it owns from a Hugging Face folder. `names` maps parameters to
-/// tensors.
+/// tensors. Parameters whose tensors are [new](HfFolder::is_new) stay as they are.
 ///
 /// # Errors
 /// A parameter without a name, and a tensor that is missing, damaged or of another shape.
@@ -22,7 +22,10 @@ pub fn import_hf(
     params: &[ParamRef],
 ) -> Result<(), StateDictError> {
     let mapping = HfMapping::new(names, params)?;
-    for HfParam { param, slots } in mapping.params().iter().filter(|own| own.param.is_owned()) {
+    let name_of = |(_, tensor): &(_, usize)| &mapping.tensors()[*tensor].name;
+    let is_stored = |own: &&HfParam<'_>| !own.slots.iter().any(|slot| folder.is_new(name_of(slot)));
+    let owned = mapping.params().iter().filter(|own| own.param.is_owned());
+    for HfParam { param, slots } in owned.filter(is_stored) {
         let mut block = vec![0.0; param.local_len()];
         for (slot, tensor) in slots.iter().filter(|(slot, _)| slot.is_held()) {
             let HfTensor { name, shape, .. } = &mapping.tensors()[*tensor];

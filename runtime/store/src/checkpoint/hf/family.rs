@@ -65,6 +65,12 @@ pub trait HfConfig: Sized {
         true
     }
 
+    /// Returns the beginnings of names of tensors that a folder may lack, such as those of a head for another task: they
+    /// begin with new values, and a warning names them.
+    fn new_tensors(&self) -> &'static [&'static str] {
+        &[]
+    }
+
     /// Makes the head a weight of its own, since a folder stores one that differs from the tensor it is tied to, and
     /// returns true; false if the family has no such models.
     fn untie(&mut self) -> bool {

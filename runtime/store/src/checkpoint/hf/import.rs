@@ -27,6 +27,8 @@ pub struct HfFolder {
     keys: Map<String, Value>,
     /// The configuration that was read from them, as an export would write it.
     config: Value,
+    /// Beginnings of names of tensors that may be missing.
+    new_tensors: &'static [&'static str],
     warnings: Vec<String>,
 }
 
@@ -76,6 +78,7 @@ impl HfFolder {
             places: HashMap::new(),
             keys,
             config: config.to_json(),
+            new_tensors: config.new_tensors(),
             warnings: warnings.collect(),
         };
         let names = names_in_model(stored.keys(), |name| config.is_tensor_name(name));
@@ -226,7 +229,23 @@ impl HfFolder {
         checked.map_err(|reason| CheckpointError::tensor_error(path, stored, reason))
     }
 
-    /// Compares the tensors with the names and shapes that a model expects.
+    /// Returns true if the folder lacks a tensor of the model that may begin with new values.
+    pub fn is_new(&self, name: &str) -> bool {
+        let may_be_new = self.new_tensors.iter().any(|start| name.starts_with(start));
+        may_be_new && !self.places.contains_key(name)
+    }
+
+    /// Returns the warning about the `expected` tensors that begin with new values, if there are any.
+    pub fn warning_of_new(&self, expected: &[(String, Vec<usize>)]) -> Option<String> {
+        let names = expected.iter().map(|(name, _)| name).filter(|name| self.is_new(name));
+        let names: Vec<String> = names.map(|name| format!("`{name}`")).collect();
+        (!names.is_empty()).then(|| {
+            format!("the folder does not have {}: they begin with new values", names.join(", "))
+        })
+    }
+
+    /// Compares the tensors with the names and shapes that a model expects, except for those that are
+    /// [new](Self::is_new).
     ///
     /// # Errors
     /// [`CheckpointError::OtherModel`] lists every missing and every unexpected tensor, and tensors of another shape.
@@ -246,8 +265,9 @@ impl HfFolder {
         let shapes: Vec<_> =
             self.places.iter().map(|(name, place)| (name, self.shape_of(place))).collect();
         let found = shapes.iter().map(|(name, shape)| (name.as_str(), &shape[..]));
-        compare_tensors(&self.folder, expected.iter().cloned(), found)?;
-        for (name, shape) in expected {
+        let stored = || expected.iter().filter(|(name, _)| !self.is_new(name));
+        compare_tensors(&self.folder, stored().cloned(), found)?;
+        for (name, shape) in stored() {
             // Of an empty box only the dtype is checked.
             let empty = TensorBox { offset: vec![0; shape.len()], shape: vec![0; shape.len()] };
             self.read_into(name, shape, &empty, &mut [])?;
