@@ -7,9 +7,11 @@ extern crate self as meshwright;
 
 #[macro_use]
 mod public_dims;
+pub mod bert;
 pub mod decoder;
 pub mod decoder_keys;
 pub mod deepseek;
+pub mod encoders;
 pub mod expert_keys;
 pub mod gemma;
 pub mod gpt2;
@@ -21,6 +23,7 @@ pub mod neox;
 pub mod olmo2;
 pub mod prelude;
 
+pub use bert::{BertClassifier, BertConfig, BertMaskedLm, BertTokenClassifier};
 pub use decoder::{Decoder, DecoderConfig};
 pub use deepseek::{Deepseek, DeepseekConfig};
 pub use gemma::{Gemma, GemmaConfig, GemmaKind};
