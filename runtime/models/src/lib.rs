@@ -18,6 +18,7 @@ pub mod gpt2;
 pub mod gpt_oss;
 pub mod llama;
 pub mod mixtral;
+pub mod modernbert;
 pub mod moe_decoder;
 pub mod neox;
 pub mod olmo2;
@@ -31,6 +32,9 @@ pub use gpt_oss::{GptOss, GptOssConfig};
 pub use gpt2::{Gpt2, Gpt2Config, Gpt2Dropout};
 pub use llama::{Llama, LlamaConfig};
 pub use mixtral::{Mixtral, MixtralConfig};
+pub use modernbert::{
+    ModernBertClassifier, ModernBertConfig, ModernBertMaskedLm, ModernBertTokenClassifier,
+};
 pub use moe_decoder::{MoeDecoder, MoeDecoderConfig};
 pub use neox::{GptNeox, GptNeoxConfig};
 pub use olmo2::{Olmo2, Olmo2Config};

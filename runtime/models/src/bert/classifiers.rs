@@ -3,9 +3,9 @@
 use meshwright::prelude::*;
 
 use super::model::{Batch, Classes, Flow, Hidden, Seq, Stream, TextTokens};
-use super::{BertConfig, Block, Embeddings};
+use super::{BACKBONE, BertConfig, Block, CLASSIFIER, Embeddings, POOLER};
 use crate::encoders::{
-    ClassLabels, ClassOfSequence, ClassOfToken, SequenceClassifier, TextEncoder, TokenClassifier,
+    ClassLabels, ClassOfSequence, ClassOfToken, SequenceClassifier, TokenClassifier,
 };
 use meshwright_store::family::FamilyModel;
 
@@ -77,65 +77,20 @@ impl BertTokenClassifier {
     pub fn forward(&self, text: &TextTokens) -> Stream;
 }
 
-/// Implements what both classifiers have in common.
-macro_rules! classifier {
-    ($model:ty, $use:ty, $dropout:literal, $names:expr) => {
-        impl FamilyModel for $model {
-            type Positions = Seq;
-            type Config = BertConfig<$use>;
+impl FamilyModel for BertClassifier {
+    type Positions = Seq;
+    type Config = BertConfig<ClassOfSequence>;
 
-            fn tensor_names(_: &Self::Config) -> Vec<HfName> {
-                $names.concat()
-            }
+    fn tensor_names(_: &Self::Config) -> Vec<HfName> {
+        [BACKBONE, POOLER, CLASSIFIER].concat()
+    }
 
-            fn dim_sizes(config: &Self::Config) -> Sizes {
-                config
-                    .backbone_sizes()
-                    .with(Classes, config.labels.count())
-                    .with_optional("classifier.bias", true)
-                    .with_dropout($dropout, config.dropout.of_classifier() as f32)
-            }
-        }
-
-        impl TextEncoder for $model {
-            type Batch = Batch;
-            type Seq = Seq;
-
-            fn vocab(config: &Self::Config) -> usize {
-                config.vocab
-            }
-
-            fn token_types(config: &Self::Config) -> usize {
-                config.token_types
-            }
-
-            fn padding_token(config: &Self::Config) -> u32 {
-                config.padding.unwrap_or(0) as u32
-            }
-
-            fn text_input(
-                ids: Tokens<(Batch, Seq)>,
-                types: Tokens<(Batch, Seq)>,
-                padding: Padding<(Batch, Seq)>,
-            ) -> TextTokens {
-                (ids, types, padding)
-            }
-        }
-    };
+    fn dim_sizes(config: &Self::Config) -> Sizes {
+        config.classifier_sizes("pooler.dropout")
+    }
 }
 
-classifier!(
-    BertClassifier,
-    ClassOfSequence,
-    "pooler.dropout",
-    [super::BACKBONE, super::POOLER, super::CLASSIFIER]
-);
-classifier!(
-    BertTokenClassifier,
-    ClassOfToken,
-    "last.dropout",
-    [super::BACKBONE, super::CLASSIFIER]
-);
+text_encoder!(BertClassifier);
 
 impl SequenceClassifier for BertClassifier {
     type Classes = Classes;
@@ -156,6 +111,21 @@ impl SequenceClassifier for BertClassifier {
         self.classifier.logits(x)
     }
 }
+
+impl FamilyModel for BertTokenClassifier {
+    type Positions = Seq;
+    type Config = BertConfig<ClassOfToken>;
+
+    fn tensor_names(_: &Self::Config) -> Vec<HfName> {
+        [BACKBONE, CLASSIFIER].concat()
+    }
+
+    fn dim_sizes(config: &Self::Config) -> Sizes {
+        config.classifier_sizes("last.dropout")
+    }
+}
+
+text_encoder!(BertTokenClassifier);
 
 impl TokenClassifier for BertTokenClassifier {
     fn labels(config: &Self::Config) -> &ClassLabels {

@@ -6,7 +6,7 @@ use std::marker::PhantomData;
 use meshwright::prelude::*;
 use serde_json::Value;
 
-use super::model::{Ffn, HeadDim, Heads, Hidden, Positions, TokenTypes, Vocab};
+use super::model::{Classes, Ffn, HeadDim, Heads, Hidden, Positions, TokenTypes, Vocab};
 use crate::encoders::{ClassLabels, EncoderUse, HeadKind, MaskedTokens, known_classes};
 use meshwright_store::checkpoint::hf::{DerivedTensor, HfKeys, KeyResult, TensorRole};
 use meshwright_store::family::{ConfigKeys, SizeFlag};
@@ -147,6 +147,13 @@ impl<U> BertConfig<U> {
         ["embed.dropout", "attn.dropout", "mlp.dropout"]
             .into_iter()
             .fold(sizes, |sizes, field| sizes.with_dropout(field, rate))
+    }
+
+    /// Returns the sizes of a classifier, whose field `dropout` is before its weight.
+    pub fn classifier_sizes(&self, dropout: &str) -> Sizes {
+        let sizes = self.backbone_sizes().with(Classes, self.labels.count());
+        let rate = self.dropout.of_classifier() as f32;
+        sizes.with_optional("classifier.bias", true).with_dropout(dropout, rate)
     }
 }
 

@@ -4,7 +4,7 @@ use meshwright::prelude::*;
 
 use super::model::{Batch, Flow, Hidden, Seq, Stream, TextTokens, Vocab};
 use super::{BertConfig, Block, Embeddings};
-use crate::encoders::{MaskedModel, MaskedTokens, TextEncoder};
+use crate::encoders::{MaskedModel, MaskedTokens};
 use meshwright_store::family::FamilyModel;
 
 /// The layer before the head.
@@ -56,30 +56,7 @@ impl FamilyModel for BertMaskedLm {
     }
 }
 
-impl TextEncoder for BertMaskedLm {
-    type Batch = Batch;
-    type Seq = Seq;
-
-    fn vocab(config: &Self::Config) -> usize {
-        config.vocab
-    }
-
-    fn token_types(config: &Self::Config) -> usize {
-        config.token_types
-    }
-
-    fn padding_token(config: &Self::Config) -> u32 {
-        config.padding.unwrap_or(0) as u32
-    }
-
-    fn text_input(
-        ids: Tokens<(Batch, Seq)>,
-        types: Tokens<(Batch, Seq)>,
-        padding: Padding<(Batch, Seq)>,
-    ) -> TextTokens {
-        (ids, types, padding)
-    }
-}
+text_encoder!(BertMaskedLm);
 
 impl MaskedModel for BertMaskedLm {
     fn masked_loss(&self, x: &Stream, targets: &Targets<(Batch, Seq)>) -> Loss<(Batch, Seq)> {
