@@ -135,6 +135,14 @@ impl<'a> Builder<'a> {
         self.declare_param(self.join(name), init, shards, Role::Layer)
     }
 
+    /// Declares a parameter as [`param`](Self::param) does, which the field has for itself also if it is tied.
+    pub(in crate::nn) fn untied_param<S: Dims>(&mut self, name: &str, init: Init) -> Param<S> {
+        let tie = self.tie.take();
+        let param = self.param(name, init);
+        self.tie = tie;
+        param
+    }
+
     /// Declares the parameter `name` of this field as a lookup table, such as an embedding, whose first dim counts
     /// independent rows: see [`ParamRef::is_table`]. Shards of split dims may differ in size.
     pub fn table<S: Dims>(&mut self, name: &str, init: Init) -> Param<S> {
