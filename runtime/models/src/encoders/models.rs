@@ -56,7 +56,10 @@ pub trait SequenceClassifier: TextEncoder {
         labels: &Targets<(Self::Batch,)>,
     ) -> Loss<(Self::Batch,)>;
 
-    /// Returns a logit of each label: the predicted number, if there is one output.
+    /// Returns the number that a model with a single output predicts of each text.
+    fn number(&self, output: &Self::Out) -> Tensor<(Self::Batch,)>;
+
+    /// Returns a logit of each label.
     fn class_logits(&self, output: &Self::Out) -> Tensor<(Self::Batch, Self::Classes)>;
 }
 

@@ -86,6 +86,10 @@ impl SequenceClassifier for ModernBertClassifier {
         self.classifier.loss(x, labels)
     }
 
+    fn number(&self, x: &Tensor<(Batch, Hidden)>) -> Tensor<(Batch,)> {
+        self.classifier.logits(x).select(Classes, 0)
+    }
+
     fn class_logits(&self, x: &Tensor<(Batch, Hidden)>) -> Tensor<(Batch, Classes)> {
         self.classifier.logits(x)
     }
