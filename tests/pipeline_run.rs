@@ -2,17 +2,29 @@
 
 use std::sync::Arc;
 
+use meshwright::layout::Shape;
+use meshwright::nn::{Model, Module};
 use meshwright::optim::Optimizer;
 use meshwright::pipeline::{
     Pipeline, PipelineStep, StageCut, StageRequest, build_stages, plan_stages,
 };
 use meshwright::schedule::{Schedule, Verified, verify};
-use meshwright::tensor::{Mean, ParamRef, Rank};
+use meshwright::tensor::{Loss, Mean, ParamRef, Rank, SegmentData};
 use meshwright::train::LanguageModel;
 
 use crate::compare::{Tensors, assert_same_bits};
 use crate::data::{Batches, Turn};
 use crate::run::{Outcome, Setup, on_setup_mesh};
+
+/// A model in stages: how its sequences, inputs and losses are made.
+pub struct StagedLoss<I, L> {
+    /// Positions of a sequence.
+    pub seq: usize,
+    /// Returns the input of a micro-batch, and what its loss needs beside the output.
+    pub input: I,
+    /// Returns the loss of an output.
+    pub loss: L,
+}
 
 /// Trains an `M` on `mesh`, whose `pp` ranks run `schedule` on stages cut by `cut`.
 ///
@@ -26,9 +38,35 @@ pub fn train_stages<M: LanguageModel>(
     cut: &StageCut,
     data: impl Batches,
 ) -> Outcome {
+    let staged = StagedLoss {
+        seq: data.seq(),
+        input: |rank: &Rank, turn| data.block(rank, turn),
+        loss: M::loss_of_output,
+    };
+    train_staged(mesh, setup, schedule, cut, &staged)
+}
+
+/// Trains as [`train_stages`], with a loss of any kind.
+///
+/// # Panics
+/// As [`train_stages`].
+#[track_caller]
+pub fn train_staged<M, E, S, I, L>(
+    mesh: &str,
+    setup: &Setup,
+    schedule: &Schedule,
+    cut: &StageCut,
+    staged: &StagedLoss<I, L>,
+) -> Outcome
+where
+    M: Model + Module<In: SegmentData>,
+    S: Shape,
+    I: Fn(&Rank, Turn) -> (M::In, E) + Sync,
+    L: Fn(&M, &M::Out, &E) -> Loss<S> + Sync,
+{
     assert_eq!(setup.micro_batches, schedule.micro_batches, "the micro-batches of the schedule");
     let schedule = Arc::new(verify(schedule).unwrap_or_else(|faults| panic!("{faults:?}")));
-    let run = |rank: &Rank| run_rank::<M>(rank, setup, &schedule, cut, data);
+    let run = |rank: &Rank| run_rank::<M, E, S, I, L>(rank, setup, &schedule, cut, staged);
     let outcomes = on_setup_mesh(mesh, setup, run);
     let mut outcomes = outcomes.into_iter();
     let Some(mut all) = outcomes.next() else { panic!("{mesh} has no ranks") };
@@ -43,14 +81,20 @@ pub fn train_stages<M: LanguageModel>(
     all
 }
 
-fn run_rank<M: LanguageModel>(
+fn run_rank<M, E, S, I, L>(
     rank: &Rank,
     setup: &Setup,
     schedule: &Arc<Verified>,
     cut: &StageCut,
-    data: impl Batches,
-) -> Outcome {
-    let request = StageRequest { placement: &schedule.lowered().placement, cut, seq: data.seq() };
+    staged: &StagedLoss<I, L>,
+) -> Outcome
+where
+    M: Model + Module<In: SegmentData>,
+    S: Shape,
+    I: Fn(&Rank, Turn) -> (M::In, E),
+    L: Fn(&M, &M::Out, &E) -> Loss<S>,
+{
+    let request = StageRequest { placement: &schedule.lowered().placement, cut, seq: staged.seq };
     let plan = plan_stages::<M>(rank, &setup.sizes, &request);
     let plan = plan.unwrap_or_else(|error| panic!("{error}"));
     let built = build_stages::<M>(rank, &setup.sizes, &plan);
@@ -67,10 +111,10 @@ fn run_rank<M: LanguageModel>(
     for step in 0..setup.steps {
         rank.set_step(step);
         let count = setup.micro_batches;
-        let blocks = (0..count).map(|index| data.block(rank, Turn { step, index, count }));
-        let (tokens, targets): (Vec<_>, Vec<_>) = blocks.unzip();
-        let result = pipeline.run_step(&built.model, &tokens, |model, output, micro_batch| {
-            model.loss_of_output(output, &targets[micro_batch])
+        let blocks = (0..count).map(|index| (staged.input)(rank, Turn { step, index, count }));
+        let (inputs, extras): (Vec<_>, Vec<_>) = blocks.unzip();
+        let result = pipeline.run_step(&built.model, &inputs, |model: &M, output, micro_batch| {
+            (staged.loss)(model, output, &extras[micro_batch])
         });
         let step_result = result.unwrap_or_else(|error| panic!("{error}"));
         let PipelineStep { losses: of_micro_batches, gradients, .. } = step_result;

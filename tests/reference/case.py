@@ -56,6 +56,22 @@ class Case:
     def forward(self, model, tokens):
         return model(input_ids=tokens)
 
+    def rows(self, step):
+        """The inputs and targets of a step; `None` if they are from the stream."""
+        return None
+
+    def loss(self, logits, targets):
+        """The mean over the targets that are not ignored."""
+        flat = logits.reshape(-1, logits.shape[-1])
+        return torch.nn.functional.cross_entropy(flat, targets.reshape(-1))
+
+    def arrays(self, stream):
+        """What is stored of the rows instead of those of the first step."""
+        return None
+
+    def write_stream(self, stream, folder):
+        stream.astype("<u2").tofile(folder / "tokens.bin")
+
     def penalty(self, output):
         """A term of the objective that is not part of the loss."""
         return 0.0

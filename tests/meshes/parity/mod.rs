@@ -10,6 +10,7 @@ mod context_tokens;
 mod context_trainer;
 mod convolution;
 mod documents;
+mod encoders;
 mod every_mesh;
 mod experts;
 mod families;
