@@ -12,4 +12,5 @@ mod optim;
 mod parity;
 mod preflight;
 mod promise;
+mod tasks;
 mod validation;

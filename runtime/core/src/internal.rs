@@ -14,5 +14,5 @@ pub use crate::nn::builder::{declare, declare_again, declare_first};
 pub use crate::nn::rope::with_unpadded_length;
 pub use crate::optim::rule::check_rule;
 pub use crate::promise::AppliedUpdates;
-pub use crate::tensor::captured_input::InputPass;
+pub use crate::tensor::captured_input::{CapturedInput, InputCapture, InputPass};
 pub use crate::tensor::cuda_graphs::{CapturedPass, PassGraphs, PassVariation};

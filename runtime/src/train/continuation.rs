@@ -19,33 +19,30 @@ pub const PROMPT: usize = 32;
 /// learned.
 const TEMPERATURE: f64 = 0.5;
 
-/// A model whose predictions continue tokens.
-pub struct Continuation<'a, M> {
-    rank: &'a Rank,
-    model: &'a M,
-    pipeline: Option<&'a Pipeline>,
-    width: usize,
-    key: u64,
+/// A model of a run, whose predictions may continue tokens.
+pub struct ContinuedModel<'a, M> {
+    pub rank: &'a Rank,
+    pub model: &'a M,
+    pub pipeline: Option<&'a Pipeline>,
+    pub config: &'a Config,
+    pub sizes: &'a Sizes,
 }
 
-impl<'a, M: LanguageModel> Continuation<'a, M> {
-    /// Prepares the continuation of a run with these settings.
-    pub fn new(
-        rank: &'a Rank,
-        (model, pipeline): (&'a M, Option<&'a Pipeline>),
-        config: &Config,
-        sizes: &Sizes,
-    ) -> Self {
-        let (seq, end) = (config.seq, PROMPT.min(config.seq) + config.sample_tokens);
-        // At most as long as prompt and continuation, so that a short continuation of a model with long sequences is
-        // quick. A model with parameters over its sequence dim takes that length only.
-        let fixed = sizes.get::<M::Seq>();
-        let width = fixed.unwrap_or_else(|| {
-            // Two chunks for each rank of cp; `seq` has as many.
-            let chunks = 2 * rank.degree(AxisId::Cp);
-            if chunks == 2 { seq.min(end) } else { seq.min(end).next_multiple_of(chunks) }
-        });
-        Continuation { rank, model, pipeline, width, key: random::key(config.seed, "sample") }
+/// The continuation of tokens by the predictions of a model.
+pub struct Continuation<'a> {
+    width: usize,
+    draw: Box<DrawToken<'a>>,
+}
+
+/// Draws the token after some tokens, by its number in the continuation.
+type DrawToken<'a> = dyn Fn(&[u32], u64) -> Result<u32> + 'a;
+
+impl<'a> Continuation<'a> {
+    /// Prepares the continuation of a run.
+    pub fn new<M: LanguageModel>(continued: ContinuedModel<'a, M>) -> Continuation<'a> {
+        let predictor = Predictor::new(&continued);
+        let draw = move |tokens: &[u32], index| predictor.draw_next(tokens, index);
+        Continuation { width: predictor.width, draw: Box::new(draw) }
     }
 
     /// Number of tokens that a prediction reads at most.
@@ -56,7 +53,44 @@ impl<'a, M: LanguageModel> Continuation<'a, M> {
     /// Draws the token after `tokens`, the `index`-th one of the continuation. Every rank calls it, and all get the
     /// same token.
     pub fn draw_next(&self, tokens: &[u32], index: u64) -> Result<u32> {
-        let Continuation { rank, model, pipeline, width, key } = *self;
+        (self.draw)(tokens, index)
+    }
+}
+
+/// A model that predicts the next token.
+struct Predictor<'a, M> {
+    rank: &'a Rank,
+    model: &'a M,
+    pipeline: Option<&'a Pipeline>,
+    width: usize,
+    key: u64,
+}
+
+impl<M> Clone for Predictor<'_, M> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<M> Copy for Predictor<'_, M> {}
+
+impl<'a, M: LanguageModel> Predictor<'a, M> {
+    fn new(continued: &ContinuedModel<'a, M>) -> Predictor<'a, M> {
+        let ContinuedModel { rank, model, pipeline, config, sizes } = *continued;
+        let (seq, end) = (config.seq, PROMPT.min(config.seq) + config.sample_tokens);
+        // At most as long as prompt and continuation, so that a short continuation of a model with long sequences is
+        // quick. A model with parameters over its sequence dim takes that length only.
+        let fixed = sizes.get::<M::Seq>();
+        let width = fixed.unwrap_or_else(|| {
+            // Two chunks for each rank of cp; `seq` has as many.
+            let chunks = 2 * rank.degree(AxisId::Cp);
+            if chunks == 2 { seq.min(end) } else { seq.min(end).next_multiple_of(chunks) }
+        });
+        Predictor { rank, model, pipeline, width, key: random::key(config.seed, "sample") }
+    }
+
+    fn draw_next(&self, tokens: &[u32], index: u64) -> Result<u32> {
+        let Predictor { rank, model, pipeline, width, key } = *self;
         // All data-parallel ranks compute the same row.
         let rows = rank.degree_of(AxisSet::DATA);
         let window = &tokens[tokens.len().saturating_sub(width)..];

@@ -4,8 +4,10 @@ use std::ops::Range;
 use std::time::Instant;
 
 use crate::data::{MicroBatch, rows_of_rank};
-use crate::layout::{AxisSet, Shape};
+use crate::layout::{AxisSet, Dims, Shape};
 use crate::tensor::{Accumulating, Gradients, Loss, Metric, Pending, Rank, Tokens};
+
+use super::task::{InputOf, Rows, Task};
 
 /// The input of one training step on this rank.
 pub struct StepInput<'a> {
@@ -52,12 +54,15 @@ pub enum GradAccumulator {
     Complete(Gradients<Pending>),
 }
 
-/// Forward and backward pass of a micro-batch, from tokens and targets and the gradients accumulated before it.
-pub type MicroBatchFn<'a, S> =
-    dyn Fn(&Tokens<S>, &Tokens<S>, GradAccumulator) -> (Metric<S>, GradAccumulator) + 'a;
+/// Forward and backward pass of a micro-batch, from its input and the gradients accumulated before it.
+pub type MicroBatchFn<'a, T> =
+    dyn Fn(&InputOf<T>, &<T as Task>::Extra, GradAccumulator) -> (LossOf<T>, GradAccumulator) + 'a;
+
+/// The loss of a micro-batch of a task, as a metric.
+pub type LossOf<T> = Metric<<T as Task>::Over>;
 
 /// Launcher of micro-batches: kernel by kernel ([`EagerLauncher`]), or as CUDA graphs.
-pub trait MicroBatchLauncher<S: Shape> {
+pub trait MicroBatchLauncher<T: Task> {
     /// Runs `pass` on a micro-batch, and returns its loss and the gradients accumulated up to it.
     ///
     /// # Errors
@@ -66,13 +71,14 @@ pub trait MicroBatchLauncher<S: Shape> {
         &mut self,
         micro_batch: &MicroBatchInput<'_>,
         gradients: GradAccumulator,
-        pass: &MicroBatchFn<'_, S>,
-    ) -> Result<(Metric<S>, GradAccumulator), CaptureError>;
+        pass: &MicroBatchFn<'_, T>,
+    ) -> Result<(LossOf<T>, GradAccumulator), CaptureError>;
 }
 
 /// Launches every kernel of a micro-batch separately. Never fails.
-pub struct EagerLauncher<'a> {
+pub struct EagerLauncher<'a, T> {
     pub rank: &'a Rank,
+    pub task: &'a T,
 }
 
 /// Reason why a step cannot run as CUDA graphs.
@@ -96,16 +102,22 @@ impl<'a> StepInput<'a> {
     }
 }
 
-impl<S: Shape> MicroBatchLauncher<S> for EagerLauncher<'_> {
+impl<T: Task> MicroBatchLauncher<T> for EagerLauncher<'_, T> {
     fn launch(
         &mut self,
         micro_batch: &MicroBatchInput<'_>,
         gradients: GradAccumulator,
-        pass: &MicroBatchFn<'_, S>,
-    ) -> Result<(Metric<S>, GradAccumulator), CaptureError> {
-        let MicroBatchInput { sizes, data, .. } = micro_batch;
-        let (tokens, targets) = tokens_and_targets(self.rank, sizes, data);
-        Ok(pass(&tokens, &targets, gradients))
+        pass: &MicroBatchFn<'_, T>,
+    ) -> Result<(LossOf<T>, GradAccumulator), CaptureError> {
+        let (input, extra) = self.task.input(&micro_batch.rows(self.rank));
+        Ok(pass(&input, &extra, gradients))
+    }
+}
+
+impl MicroBatchInput<'_> {
+    /// Returns the rows, of which a task makes the input of its model.
+    pub fn rows<'a>(&'a self, rank: &'a Rank) -> Rows<'a> {
+        Rows::new(rank, self.sizes[0], self.data)
     }
 }
 
@@ -133,7 +145,7 @@ pub fn tokens_and_targets<S: Shape>(
 impl GradAccumulator {
     /// Runs the backward pass of `loss` and adds its gradients. After the last micro-batch, the gradient reduction over
     /// the data ranks is in progress.
-    pub fn backward<S: Shape>(self, loss: Loss<S>, is_last: bool) -> GradAccumulator {
+    pub fn backward<S: Dims>(self, loss: Loss<S>, is_last: bool) -> GradAccumulator {
         match (self, is_last) {
             (GradAccumulator::Empty, false) => GradAccumulator::Partial(loss.accumulate()),
             (GradAccumulator::Empty, true) => GradAccumulator::Complete(loss.backward()),

@@ -24,6 +24,7 @@ mod run;
 mod run_on;
 mod simulate;
 mod step;
+mod task;
 mod trainer;
 
 pub use crate::state_dict::{HfName, TrainingState, TrainingStateMut, import_hf};
@@ -46,4 +47,5 @@ pub use report::{
 pub use run_on::run_on;
 pub(crate) use run_on::run_on_shape;
 pub use simulate::{SimulatedRun, WholeRun};
-pub use trainer::Trainer;
+pub use task::{NextToken, Rows, Task, TaskSetup};
+pub use trainer::{TaskTrainer, Trainer};

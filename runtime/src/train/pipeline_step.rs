@@ -5,11 +5,11 @@ use std::time::{Duration, Instant};
 
 use crate::backend::StreamKind;
 use crate::pipeline::{ExecutorError, MessageWait, Pipeline, PipelineStep, sum_tied_gradients};
-use crate::tensor::{Rank, Tokens};
+use crate::tensor::Rank;
 
-use super::LanguageModel;
 use super::cuda_graphs::CudaGraphs;
-use super::micro_batch::{StepGradients, StepInput, tokens_and_targets};
+use super::micro_batch::{StepGradients, StepInput};
+use super::task::Task;
 
 /// Times of one rank in a pipeline schedule.
 #[derive(Debug, Clone, Copy)]
@@ -19,9 +19,6 @@ pub struct ScheduleTimes {
     /// Time of `elapsed` that the rank waited for messages.
     pub waited: Duration,
 }
-
-/// Dims of the tokens of `M`.
-type TokenDims<M> = (<M as LanguageModel>::Batch, <M as LanguageModel>::Seq);
 
 /// Gradients of a step by a pipeline schedule.
 pub struct ScheduledStep<S> {
@@ -34,32 +31,32 @@ pub struct ScheduledStep<S> {
 ///
 /// # Errors
 /// In the first step, if ranks have different schedules or boundaries.
-pub fn run_schedule<M: LanguageModel>(
+pub fn run_schedule<T: Task>(
     pipeline: &Pipeline,
-    graphs: &mut CudaGraphs<TokenDims<M>>,
-    (rank, model): (&Rank, &M),
+    graphs: &mut CudaGraphs<T>,
+    (rank, task, model): (&Rank, &T, &T::Model),
     input: &StepInput<'_>,
-) -> Result<ScheduledStep<TokenDims<M>>, ExecutorError> {
+) -> Result<ScheduledStep<T::Over>, ExecutorError> {
     let start = Instant::now();
-    // Every rank reads the tokens and targets of its data rank, so none are sent.
-    let run = |tokens: Vec<Tokens<_>>, targets: Vec<Tokens<_>>| {
-        pipeline.run_passes(model, &tokens, |model, output, micro_batch| {
-            model.loss_of_output(output, &targets[micro_batch])
+    // Every rank reads the rows of its data rank, so none are sent.
+    let run = |input: Vec<_>, extra: Vec<T::Extra>| {
+        pipeline.run_passes(model, &input, |model, output, micro_batch| {
+            task.loss(model, output, &extra[micro_batch])
         })
     };
     let step: Result<_, ExecutorError> = graphs.run_step(
         rank,
         |graphs| {
-            let run = |tokens, targets| {
-                run(tokens, targets).expect("the first step has compared schedules and boundaries")
+            let run = |input, extra| {
+                run(input, extra).expect("the first step has compared schedules and boundaries")
             };
             graphs.launch_schedule(input, run).map(Ok)
         },
         || {
             let micro_batches = input.micro_batches();
-            let inputs = micro_batches.map(|next| tokens_and_targets(rank, &next.sizes, next.data));
-            let (tokens, targets) = inputs.unzip();
-            let PipelineStep { losses, gradients, wait } = run(tokens, targets)?;
+            let inputs = micro_batches.map(|next| task.input(&next.rows(rank)));
+            let (input, extra) = inputs.unzip();
+            let PipelineStep { losses, gradients, wait } = run(input, extra)?;
             Ok((StepGradients { losses, gradients }, Rc::new(wait)))
         },
     );

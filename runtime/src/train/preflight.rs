@@ -10,7 +10,7 @@ use crate::parity::{Observed, Parity, Part};
 use super::console::counted;
 use super::plan::Plan;
 use super::run::{RankLoop, Shared};
-use super::{Error, LanguageModel, Result};
+use super::{Error, Result, Task};
 
 /// Fixes for a model that is too large to be compared.
 const SHRINK: &str = "compare a smaller model of the same kind: fewer --layers, a smaller --hidden, --vocab, --batch \
@@ -23,13 +23,13 @@ const SHRINK: &str = "compare a smaller model of the same kind: fewer --layers, 
 /// [`Error::Mismatch`] with the first step, the axes and the fields that differ; errors of the runs, and a mesh of one
 /// rank.
 #[track_caller]
-pub fn compare_with_one_rank<M: LanguageModel>(plan: &Plan) -> Result<String> {
+pub fn compare_with_one_rank<T: Task>(plan: &Plan) -> Result<String> {
     let mesh = &plan.config.mesh;
     let compared = match Part::of_comparison(Location::caller()) {
         Part::Compares(compared) => compared,
         Part::Observes(observer) => {
             // The plan is that of the mesh: see `Config::for_preflight`.
-            observer.observe(|_, noise| observe::<M>(plan, noise))
+            observer.observe(|_, noise| observe::<T>(plan, noise))
         }
         Part::Skips => return Ok(format!("{mesh} is not compared")),
     };
@@ -37,24 +37,24 @@ pub fn compare_with_one_rank<M: LanguageModel>(plan: &Plan) -> Result<String> {
         let reason = "--preflight: the mesh has one rank, so there is nothing to compare; name the --mesh of the run";
         return Err(Error::Input(reason.to_owned()));
     }
-    let one = plan.on_mesh::<M>(MeshShape::SINGLE).map_err(|error| {
+    let one = plan.on_mesh::<T>(MeshShape::SINGLE).map_err(|error| {
         Error::Input(format!("--preflight: one rank holds the whole model: {error}\n{SHRINK}"))
     })?;
-    let many = plan.on_mesh::<M>(*mesh)?;
+    let many = plan.on_mesh::<T>(*mesh)?;
     check_copies(&[&one, &many])?;
     let run = |mesh: &MeshShape, noise: Option<u32>| match mesh {
-        mesh if *mesh == one.config.mesh => observe::<M>(&one, noise),
-        mesh if *mesh == many.config.mesh => observe::<M>(&many, noise),
-        _ => observe::<M>(&plan.on_mesh::<M>(*mesh)?, noise),
+        mesh if *mesh == one.config.mesh => observe::<T>(&one, noise),
+        mesh if *mesh == many.config.mesh => observe::<T>(&many, noise),
+        _ => observe::<T>(&plan.on_mesh::<T>(*mesh)?, noise),
     };
     let mut parity = Parity::new(compared, run).map_err(Error::of_parity)?;
     Ok(parity.check(mesh).map_err(Error::of_parity)?.to_string())
 }
 
 /// Trains with the settings of `plan`, and returns the numbers of each rank.
-fn observe<M: LanguageModel>(plan: &Plan, noise: Option<u32>) -> Result<Vec<Observed>> {
+fn observe<T: Task>(plan: &Plan, noise: Option<u32>) -> Result<Vec<Observed>> {
     let shared = Shared::default();
-    let body = |comms| RankLoop::<M>::new(plan, &shared, comms)?.observe_steps(noise);
+    let body = |comms| RankLoop::<T>::new(plan, &shared, comms)?.observe_steps(noise);
     launch(&plan.config.mesh, body).map_err(Error::of_ranks)
 }
 

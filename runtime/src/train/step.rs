@@ -1,20 +1,20 @@
 //! One training step: forward and backward of each micro-batch, gradient accumulation and reduction,
 //! gradient clipping, update.
 
-use crate::nn::Built;
+use crate::nn::{Built, Layer};
 use crate::optim::{Ema, Optimizer, OptimizerError, ParamGroups};
 use crate::parity::Observed;
 use crate::pipeline::{ExecutorError, Pipeline};
 use crate::tensor::{Mean, Metric, ParamRef, Rank};
 use meshwright_core::__internal as scope;
 
-use super::LanguageModel;
 use super::config::OptimizerConfig;
 use super::cuda_graphs::CudaGraphs;
 use super::micro_batch::{
     EagerLauncher, GradAccumulator, MicroBatchLauncher, StepGradients, StepInput,
 };
 use super::pipeline_step::{ScheduleTimes, ScheduledStep, run_schedule};
+use super::task::Task;
 use crate::state_dict::TrainingState;
 
 /// The training state of one rank: its shards of the model, the optimizer and the moving average.
@@ -89,9 +89,10 @@ pub struct NonFinite {
 ///
 /// # Errors
 /// See [`StepFailure`].
-pub fn train_step<M: LanguageModel>(
-    state: &mut RankState<M>,
-    graphs: &mut CudaGraphs<(M::Batch, M::Seq)>,
+pub fn train_step<T: Task>(
+    state: &mut RankState<T::Model>,
+    task: &T,
+    graphs: &mut CudaGraphs<T>,
     settings: &OptimizerConfig,
     input: &StepInput<'_>,
     observed: Option<&mut Observed>,
@@ -101,11 +102,11 @@ pub fn train_step<M: LanguageModel>(
     let (StepGradients { losses, gradients }, pipeline_times) = match pipeline {
         Some(pipeline) => {
             let ScheduledStep { gradients, times } =
-                run_schedule(pipeline, graphs, (rank, &built.model), input)
+                run_schedule(pipeline, graphs, (rank, task, &built.model), input)
                     .map_err(StepFailure::Pipeline)?;
             (gradients, Some(times))
         }
-        None => (accumulate_gradients(rank, &built.model, graphs, input), None),
+        None => (accumulate_gradients((rank, task, &built.model), graphs, input), None),
     };
 
     let _pass = scope::begin_pass(scope::Pass::Update);
@@ -141,19 +142,18 @@ pub fn train_step<M: LanguageModel>(
 }
 
 /// Runs forward and backward of the micro-batches one after the other, each of them as a CUDA graph if possible.
-fn accumulate_gradients<M: LanguageModel>(
-    rank: &Rank,
-    model: &M,
-    graphs: &mut CudaGraphs<(M::Batch, M::Seq)>,
+fn accumulate_gradients<T: Task>(
+    (rank, task, model): (&Rank, &T, &T::Model),
+    graphs: &mut CudaGraphs<T>,
     input: &StepInput<'_>,
-) -> StepGradients<(M::Batch, M::Seq)> {
-    let run = |launcher: &mut dyn MicroBatchLauncher<_>| {
+) -> StepGradients<T::Over> {
+    let run = |launcher: &mut dyn MicroBatchLauncher<T>| {
         let mut losses = Vec::with_capacity(input.micro_batches.len());
         let mut gradients = GradAccumulator::default();
         for micro_batch in input.micro_batches() {
             let (loss, accumulated) =
-                launcher.launch(&micro_batch, gradients, &|tokens, targets, gradients| {
-                    let loss = model.loss(tokens, targets);
+                launcher.launch(&micro_batch, gradients, &|input, extra, gradients| {
+                    let loss = task.loss(model, &model.forward(input), extra);
                     let metric = loss.metric();
                     // The last micro-batch starts the gradient reduction, which overlaps with its backward pass.
                     (metric, gradients.backward(loss, micro_batch.kind.is_last))
@@ -167,7 +167,7 @@ fn accumulate_gradients<M: LanguageModel>(
         rank,
         |captured| run(captured),
         || {
-            let Ok(gradients) = run(&mut EagerLauncher { rank }) else {
+            let Ok(gradients) = run(&mut EagerLauncher { rank, task }) else {
                 unreachable!("eager launches do not fail");
             };
             gradients

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use crate::checkpoint::Checkpoint;
 use crate::comm::{LaunchOptions, RankComms, launch_rank, launch_with};
-use crate::data::RowSource;
+use crate::data::{ExampleSource, RowSource};
 use crate::os::exit_code::exit_on_panic;
 use crate::os::{ignore_file_size_signal, watch_stop_signals};
 use crate::tensor::Rank;
@@ -24,26 +24,36 @@ use super::plan::{Plan, PreparedOutputs, open_resumed, take_saved_settings, with
 use super::record::{MeasuredSteps, Measurements, StepTimer};
 use super::report::{Prediction, given_cluster, output_lines};
 use super::run::{ObserverFactory, RankLoop, RunEnd, Shared, begin_steps, start_clock};
-use super::{Error, LanguageModel, Optimizers, Result, StepObserver, Summary};
+use super::task::{BothFlags, ConfigOf, NextToken};
+use super::{Error, Optimizers, Result, StepObserver, Summary, Task};
 
 use mesh_choice::choose_on_machine;
 use reports::{print_plan, print_report};
 
-/// Trains a model `M` with the settings of a [`Config`].
+/// Trains a language model `M` with the settings of a [`Config`], to predict the next token.
 ///
 /// ```text
 /// fn main() -> meshwright::Result<()> {
 ///     Trainer::<Llama>::from_args()?.run()
 /// }
 /// ```
-pub struct Trainer<M> {
+pub type Trainer<M> = TaskTrainer<NextToken<M>>;
+
+/// Trains the model of a task `T` with the settings of a [`Config`].
+///
+/// ```text
+/// fn main() -> meshwright::Result<()> {
+///     TaskTrainer::<MaskedLm<Bert>>::from_args()?.run()
+/// }
+/// ```
+pub struct TaskTrainer<T> {
     plan: Plan,
     shared: Shared,
     outputs: PreparedOutputs,
     /// The files of `--explain` and `--simulate`.
     files: DryRunFiles,
     observers: Vec<ObserverFactory>,
-    model: PhantomData<M>,
+    task: PhantomData<fn() -> T>,
 }
 
 /// Prepares the process of a program that trains, before anything starts a thread.
@@ -55,7 +65,7 @@ pub(super) fn begin_program() {
     meshwright_cuda::native::request_hardware_queues();
 }
 
-impl<M: LanguageModel> Trainer<M> {
+impl<T: Task> TaskTrainer<T> {
     /// Creates a trainer with the settings of the command line.
     ///
     /// Invalid settings end the process with one message on stderr and the [exit code](Error::exit_code) of the error.
@@ -63,8 +73,8 @@ impl<M: LanguageModel> Trainer<M> {
     ///
     /// # Errors
     /// None at present; the type is reserved.
-    pub fn from_args() -> Result<Trainer<M>> {
-        Trainer::from_args_with(&Optimizers::default())
+    pub fn from_args() -> Result<TaskTrainer<T>> {
+        TaskTrainer::from_args_with(&Optimizers::default())
     }
 
     /// A trainer with the settings of the command line, with `--optimizer` one of `optimizers`: the library's, and the
@@ -72,8 +82,8 @@ impl<M: LanguageModel> Trainer<M> {
     ///
     /// # Errors
     /// As [`from_args`](Self::from_args).
-    pub fn from_args_with(optimizers: &Optimizers) -> Result<Trainer<M>> {
-        Ok(Trainer::from_args_and::<()>(optimizers)?.0)
+    pub fn from_args_with(optimizers: &Optimizers) -> Result<TaskTrainer<T>> {
+        Ok(TaskTrainer::from_args_and::<()>(optimizers)?.0)
     }
 
     /// A trainer with the settings of the command line, and the flags of the program: the fields of a struct with
@@ -100,8 +110,8 @@ impl<M: LanguageModel> Trainer<M> {
     ///
     /// # Errors
     /// As [`from_args`](Self::from_args).
-    pub fn from_args_and<A: clap::Args>(optimizers: &Optimizers) -> Result<(Trainer<M>, A)> {
-        Trainer::from_args_to(optimizers, |settings, _| Ok(settings))
+    pub fn from_args_and<A: clap::Args>(optimizers: &Optimizers) -> Result<(TaskTrainer<T>, A)> {
+        TaskTrainer::from_args_to(optimizers, |settings, _| Ok(settings))
     }
 
     /// A trainer as [`from_args_and`](Self::from_args_and), on rows that the program makes from its flags, instead of
@@ -118,20 +128,40 @@ impl<M: LanguageModel> Trainer<M> {
     pub fn from_args_on_rows<A: clap::Args, S: RowSource + 'static>(
         optimizers: &Optimizers,
         rows: impl FnOnce(&A) -> Result<S>,
-    ) -> Result<(Trainer<M>, A)> {
-        Trainer::from_args_to(optimizers, |settings, flags| Ok(settings.with_rows(rows(flags)?)))
+    ) -> Result<(TaskTrainer<T>, A)> {
+        TaskTrainer::from_args_to(
+            optimizers,
+            |settings, flags| Ok(settings.with_rows(rows(flags)?)),
+        )
+    }
+
+    /// A trainer as [`from_args_and`](Self::from_args_and), on examples that the program makes from its flags, instead
+    /// of `--data`.
+    ///
+    /// # Errors
+    /// As [`from_args`](Self::from_args); an error of `examples` ends the process, too.
+    pub fn from_args_on_examples<A: clap::Args, S: ExampleSource + 'static>(
+        optimizers: &Optimizers,
+        examples: impl FnOnce(&A) -> Result<S>,
+    ) -> Result<(TaskTrainer<T>, A)> {
+        TaskTrainer::from_args_to(optimizers, |settings, flags| {
+            Ok(settings.with_examples(examples(flags)?))
+        })
     }
 
     /// Creates a trainer with the settings that `change` makes of those of the command line.
     fn from_args_to<A: clap::Args>(
         optimizers: &Optimizers,
         change: impl FnOnce(RunSettings, &A) -> Result<RunSettings>,
-    ) -> Result<(Trainer<M>, A)> {
+    ) -> Result<(TaskTrainer<T>, A)> {
         begin_program();
         exit_on_panic(|| {
-            let read = RunSettings::read_and::<A>(std::env::args_os(), optimizers);
-            let trainer = read.map_err(Error::Config).and_then(|(settings, own)| {
-                Ok((Trainer::with_settings(change(settings, &own)?)?, own))
+            type Both<T, A> = BothFlags<<T as Task>::Flags, A>;
+            let read = RunSettings::read_and::<Both<T, A>>(std::env::args_os(), optimizers);
+            let trainer = read.map_err(Error::Config).and_then(|(settings, flags)| {
+                let BothFlags(of_task, own) = flags;
+                let settings = settings.with_task_flags(of_task);
+                Ok((TaskTrainer::with_settings(change(settings, &own)?)?, own))
             });
             Ok(trainer.unwrap_or_else(|error| error.exit()))
         })
@@ -143,18 +173,24 @@ impl<M: LanguageModel> Trainer<M> {
     /// # Errors
     /// As [`new`](Self::new), and the reasons against each mesh if none fits. A `--plan` is no run: its report is a
     /// [`ConfigError::Asked`].
-    pub fn with_settings(settings: RunSettings) -> Result<Trainer<M>> {
+    pub fn with_settings(settings: RunSettings) -> Result<TaskTrainer<T>> {
         let (mut settings, resumed) = match settings.plan {
             // Which refuses --resume.
             Some(_) => (settings, None),
-            None => take_saved_settings::<M::Config>(settings)?,
+            None => take_saved_settings::<ConfigOf<T>>(settings)?,
         };
         let accepted = settings.accept_keys.clone().unwrap_or_default();
         let paths = (settings.init_from.as_mut(), settings.tokenizer.as_mut());
-        fetch_models::<M::Config>(paths.0, paths.1, &accepted)?;
-        let settings = with_vocab_of_data(settings)?;
+        fetch_models::<ConfigOf<T>>(paths.0, paths.1, &accepted)?;
+        let settings = with_vocab_of_data::<T>(settings)?;
+        if !T::READS_TOKENS && settings.is_given("sample-tokens") && settings.sample_tokens > 0 {
+            return Err(Error::Input(format!(
+                "--sample-tokens: the task {} continues no text; leave it out",
+                T::NAME
+            )));
+        }
         if let Some(on) = &settings.plan {
-            return Err(Error::Config(ConfigError::Asked(print_plan::<M>(&settings, on)?)));
+            return Err(Error::Config(ConfigError::Asked(print_plan::<T>(&settings, on)?)));
         }
         let mut settings = settings.for_simulation();
         let mut files = DryRunFiles::default();
@@ -169,10 +205,10 @@ impl<M: LanguageModel> Trainer<M> {
         let (Some(MeshSetting::Auto(ranks)), None) = (settings.mesh, settings.preflight) else {
             let config = settings.resolve()?.for_preflight();
             let machine = open_machine(&config)?;
-            return Trainer::prepare(config, machine, resumed, files);
+            return TaskTrainer::prepare(config, machine, resumed, files);
         };
-        let (config, machine) = choose_on_machine::<M>(&settings, ranks, resumed.is_some())?;
-        Trainer::prepare(config, machine, resumed, files)
+        let (config, machine) = choose_on_machine::<T>(&settings, ranks, resumed.is_some())?;
+        TaskTrainer::prepare(config, machine, resumed, files)
     }
 
     /// Creates a trainer with these settings. Opens every file that the run reads and checks every size of the model,
@@ -180,30 +216,30 @@ impl<M: LanguageModel> Trainer<M> {
     ///
     /// # Errors
     /// Settings that contradict each other, the files or the model, and files that cannot be used.
-    pub fn new(config: Config) -> Result<Trainer<M>> {
+    pub fn new(config: Config) -> Result<TaskTrainer<T>> {
         let config = config.for_preflight();
         let machine = open_machine(&config)?;
-        Trainer::on(config, machine)
+        TaskTrainer::on(config, machine)
     }
 
     /// Creates a trainer on a user-defined machine instead of that of `--device`.
     ///
     /// # Errors
     /// As [`new`](Self::new).
-    pub fn on(mut config: Config, machine: Box<dyn Machine>) -> Result<Trainer<M>> {
+    pub fn on(mut config: Config, machine: Box<dyn Machine>) -> Result<TaskTrainer<T>> {
         let init_from = match &mut config.model {
             ModelSource::InitFrom(folder) => Some(folder),
             ModelSource::Architecture(_) | ModelSource::New(_) => None,
         };
-        fetch_models::<M::Config>(init_from, config.tokenizer.as_mut(), &config.accept_keys)
+        fetch_models::<ConfigOf<T>>(init_from, config.tokenizer.as_mut(), &config.accept_keys)
             .inspect_err(|error| machine.announce_failure(error))?;
-        let resumed = open_resumed::<M::Config>(&config)
+        let resumed = open_resumed::<ConfigOf<T>>(&config)
             .inspect_err(|error| machine.announce_failure(error))?;
         let mut files = DryRunFiles::default();
         if config.is_dry_run() {
             files = DryRunFiles::check(config.report.as_deref(), config.trace.as_deref())?;
         }
-        Trainer::prepare(config, machine, resumed, files)
+        TaskTrainer::prepare(config, machine, resumed, files)
     }
 
     /// Creates a trainer that resumes from `resumed`, if there is a checkpoint.
@@ -212,13 +248,13 @@ impl<M: LanguageModel> Trainer<M> {
         machine: Box<dyn Machine>,
         resumed: Option<Checkpoint>,
         files: DryRunFiles,
-    ) -> Result<Trainer<M>> {
+    ) -> Result<TaskTrainer<T>> {
         start_clock();
         let machine: Arc<dyn Machine> = Arc::from(machine);
         let prepare = || {
             let run = (config.mesh.world_size(), config.dtype.dtype(), config.device);
             given_cluster(config.cluster.as_ref(), run)?;
-            let plan = Plan::new::<M>(config.for_preflight(), Arc::clone(&machine), resumed)?;
+            let plan = Plan::new::<T>(config.for_preflight(), Arc::clone(&machine), resumed)?;
             let mut outputs = if plan.config.writes_nothing() {
                 PreparedOutputs::default()
             } else {
@@ -229,7 +265,14 @@ impl<M: LanguageModel> Trainer<M> {
             if plan.machine.own_rank().is_some() {
                 begin_steps(&plan);
             }
-            Ok(Trainer { plan, shared, outputs, files, observers: Vec::new(), model: PhantomData })
+            Ok(TaskTrainer {
+                plan,
+                shared,
+                outputs,
+                files,
+                observers: Vec::new(),
+                task: PhantomData,
+            })
         };
         prepare().inspect_err(|error| machine.announce_failure(error))
     }
@@ -268,7 +311,7 @@ impl<M: LanguageModel> Trainer<M> {
     pub fn on_step<O: StepObserver + 'static>(
         mut self,
         make: impl Fn(&Rank) -> Result<O> + Send + Sync + 'static,
-    ) -> Trainer<M> {
+    ) -> TaskTrainer<T> {
         self.observers.push(Box::new(move |rank| Ok(Box::new(make(rank)?))));
         self
     }
@@ -329,7 +372,7 @@ impl<M: LanguageModel> Trainer<M> {
     }
 
     fn train_on_mesh(&self) -> Result<Summary> {
-        let Trainer { plan, shared, outputs, observers, .. } = self;
+        let TaskTrainer { plan, shared, outputs, observers, .. } = self;
         let PreparedOutputs { trace, checkpoints, record, .. } = outputs;
         // The events of a device measure its calls.
         let is_traced =
@@ -340,7 +383,7 @@ impl<M: LanguageModel> Trainer<M> {
         let measurements = Measurements::default();
         let body = |comms: RankComms| {
             if !plan.is_recorded(comms.rank()) {
-                return RankLoop::<M>::new(plan, shared, comms)?.run_steps(observers, None);
+                return RankLoop::<T>::new(plan, shared, comms)?.run_steps(observers, None);
             }
             let mut timer = None;
             let create = |comms, backend, settings| {
@@ -348,7 +391,7 @@ impl<M: LanguageModel> Trainer<M> {
                 timer = Some(created);
                 rank
             };
-            let mut run = RankLoop::<M>::on_rank(plan, shared, comms, create)?;
+            let mut run = RankLoop::<T>::on_rank(plan, shared, comms, create)?;
             run.timer.clone_from(&timer);
             let measured = timer.map(|timer| MeasuredSteps::new(timer, plan, &measurements));
             run.run_steps(observers, measured)
@@ -370,7 +413,7 @@ impl<M: LanguageModel> Trainer<M> {
                     file.write_record(plan, measurements)?;
                 }
                 if plan.machine.own_rank().is_none_or(|rank| rank == 0) {
-                    summary.prediction = Prediction::of_plan::<M>(plan);
+                    summary.prediction = Prediction::of_plan::<T>(plan);
                 }
                 Ok(*summary)
             }

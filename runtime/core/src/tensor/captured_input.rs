@@ -4,6 +4,7 @@
 use std::panic::Location;
 use std::sync::Arc;
 
+use crate::autograd::TokenIds;
 use crate::context::{DocumentIds, KeyBlock, Rank, extents_of};
 use crate::layout::{Dims, Shape};
 use meshwright_backend::{Buffer, GraphBuffer, GraphPool};
@@ -26,14 +27,25 @@ pub struct InputPass<'a> {
     pub starts: Option<&'a [u32]>,
 }
 
+/// A micro-batch whose pass is captured.
+pub struct InputCapture<'a> {
+    pub(super) rank: &'a Rank,
+    pub(super) recordings: &'a Arc<GraphPool>,
+    pub(super) pass: &'a InputPass<'a>,
+}
+
 /// The memory from which a graph reads a micro-batch.
-pub(super) struct CapturedInput {
+pub struct CapturedInput {
+    /// [`CapturedInput::write_as`] for the shape of the tokens.
+    write: WriteInput,
     tokens: GraphBuffer,
     targets: GraphBuffer,
     documents: Option<CapturedDocuments>,
     /// True for each ignored target.
     ignored: Vec<bool>,
 }
+
+type WriteInput = fn(&CapturedInput, &Rank, &InputPass<'_>);
 
 /// The memory from which a graph reads the documents of a micro-batch.
 struct CapturedDocuments {
@@ -43,13 +55,11 @@ struct CapturedDocuments {
     key_ranges: Vec<(KeyBlock, [GraphBuffer; 2])>,
 }
 
-impl CapturedInput {
+impl InputCapture<'_> {
     /// Creates the tokens and targets of a pass that will be captured, and uploads them with their documents.
-    pub(super) fn new<S: Shape>(
-        rank: &Rank,
-        recordings: &Arc<GraphPool>,
-        pass: &InputPass<'_>,
-    ) -> ([Tokens<S>; 2], CapturedInput) {
+    #[doc(hidden)]
+    pub fn tokens_and_targets<S: Shape>(&self) -> ([Tokens<S>; 2], CapturedInput) {
+        let InputCapture { rank, recordings, pass } = *self;
         let of = |ids| Tokens::<S>::from_micro_batch(rank, pass.sizes, pass.micro_batch, ids);
         let (mut tokens, targets) = (of(pass.tokens), of(pass.targets));
         if let Some(starts) = pass.starts {
@@ -71,14 +81,25 @@ impl CapturedInput {
             }
         });
         let (of_tokens, of_targets) = (buffer(tokens.id_buffer()), buffer(targets.id_buffer()));
-        let ignored = ignored_targets::<S>(pass.targets).collect();
-        let input = CapturedInput { tokens: of_tokens, targets: of_targets, documents, ignored };
+        let ignored = ignored_targets(pass.targets).collect();
+        let input = CapturedInput {
+            write: CapturedInput::write_as::<S>,
+            tokens: of_tokens,
+            targets: of_targets,
+            documents,
+            ignored,
+        };
         ([tokens, targets], input)
     }
+}
 
+impl CapturedInput {
     /// Writes the micro-batch of the next replay.
-    #[track_caller]
-    pub(super) fn write_input<S: Dims>(&self, rank: &Rank, pass: &InputPass<'_>) {
+    pub(super) fn write_input(&self, rank: &Rank, pass: &InputPass<'_>) {
+        (self.write)(self, rank, pass);
+    }
+
+    fn write_as<S: Dims>(&self, rank: &Rank, pass: &InputPass<'_>) {
         let own = |whole| Tokens::<S>::own_positions(rank, pass.sizes, whole);
         self.tokens.write(&own(pass.tokens));
         self.targets.write(&own(pass.targets));
@@ -90,8 +111,8 @@ impl CapturedInput {
     }
 
     /// Returns true if the graph can be replayed on `pass`: it has to ignore the same targets.
-    pub(super) fn takes_pass<S: Dims>(&self, pass: &InputPass<'_>) -> bool {
-        ignored_targets::<S>(pass.targets).eq(self.ignored.iter().copied())
+    pub(super) fn takes_pass(&self, pass: &InputPass<'_>) -> bool {
+        ignored_targets(pass.targets).eq(self.ignored.iter().copied())
     }
 }
 
@@ -106,6 +127,6 @@ impl CapturedDocuments {
     }
 }
 
-fn ignored_targets<S: Dims>(targets: &[u32]) -> impl Iterator<Item = bool> {
-    targets.iter().map(|id| *id == Tokens::<S>::IGNORED)
+fn ignored_targets(targets: &[u32]) -> impl Iterator<Item = bool> {
+    targets.iter().map(|id| *id == TokenIds::IGNORED)
 }

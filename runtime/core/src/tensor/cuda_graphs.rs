@@ -10,14 +10,14 @@ use std::sync::Arc;
 
 use crate::context::{Rank, fail};
 use crate::fsdp::CapturedBuffers;
-use crate::layout::{AxisSet, Dims, Shape};
+use crate::layout::{AxisSet, Dims};
 use meshwright_backend::{CapturedGraph, Category, DType, GraphBuffer, GraphPool};
 use meshwright_comm::CommStats;
 
-use super::captured_input::{CapturedInput, InputPass};
+use super::captured_input::{CapturedInput, InputCapture, InputPass};
 use super::key_ranges::KeyBlocks;
 use super::row_losses::RowSums;
-use super::{Gradients, Metric, Tokens};
+use super::{Gradients, Metric};
 
 /// CUDA graphs of a rank: they share its context, and the private memory pool.
 pub struct PassGraphs {
@@ -25,7 +25,7 @@ pub struct PassGraphs {
     recordings: Arc<GraphPool>,
 }
 
-/// Captured passes of micro-batches of tokens shaped `S`, which can be replayed.
+/// Captured passes of micro-batches with losses over `S`, which can be replayed.
 pub struct CapturedPass<S> {
     recording: CapturedGraph,
     /// Inputs by micro-batch.
@@ -113,17 +113,18 @@ impl PassGraphs {
         self.rank.comms().shape().world_size() > 1
     }
 
-    /// Captures `work` on the tokens and targets of `passes`, and launches it. `work` returns the losses of these
-    /// micro-batches. Returns them, with its other result; no collective is left in progress. Every rank calls it.
+    /// Captures `work` on the inputs of `passes`, which `capture` creates, and launches it. `work` returns the losses of
+    /// these micro-batches. Returns them, with its other result; no collective is left in progress. Every rank calls it.
     ///
     /// # Errors
     /// The reason why nothing was captured; then the step has to be repeated.
     #[doc(hidden)]
-    pub fn record_passes<S: Shape, T>(
+    pub fn record_passes<X, S: Dims, T>(
         &self,
         name: &str,
         passes: &[InputPass<'_>],
-        work: impl FnOnce(Vec<[Tokens<S>; 2]>) -> (Vec<Metric<S>>, T),
+        capture: impl Fn(&InputCapture<'_>) -> (X, CapturedInput),
+        work: impl FnOnce(Vec<X>) -> (Vec<Metric<S>>, T),
     ) -> Result<Captured<S, T>, String> {
         let rank = &self.rank;
         self.wait_for_transfers();
@@ -131,12 +132,13 @@ impl PassGraphs {
         let before = LaunchCounters::of_rank(rank);
         let key_blocks = rank.session_state::<KeyBlocks>();
         let known_key_blocks = key_blocks.count();
-        let prepare = || -> (Vec<[Tokens<S>; 2]>, Vec<CapturedInput>) {
-            units.extend(rank.units().iter().map(|unit| unit.captured_buffers(&self.recordings)));
-            passes.iter().map(|pass| CapturedInput::new(rank, &self.recordings, pass)).unzip()
+        let prepare = || -> (Vec<X>, Vec<CapturedInput>) {
+            let recordings = &self.recordings;
+            units.extend(rank.units().iter().map(|unit| unit.captured_buffers(recordings)));
+            passes.iter().map(|pass| capture(&InputCapture { rank, recordings, pass })).unzip()
         };
-        let recorded = self.recordings.capture(prepare, |(tokens, inputs)| {
-            let (losses, result) = work(tokens);
+        let recorded = self.recordings.capture(prepare, |(data, inputs)| {
+            let (losses, result) = work(data);
             rank.offloading().finish_transfers(rank);
             let losses: Option<Vec<_>> =
                 losses.iter().map(|loss| CapturedLoss::new(loss, &self.recordings)).collect();
@@ -168,7 +170,7 @@ impl PassGraphs {
         Ok((self.losses_of(&recorded), recorded, result))
     }
 
-    /// Replays captured passes on other tokens. Returns `None` if buffers of parameters have moved.
+    /// Replays captured passes on other input. Returns `None` if buffers of parameters have moved.
     #[doc(hidden)]
     pub fn replay<S: Dims>(
         &self,
@@ -189,7 +191,7 @@ impl PassGraphs {
             return None;
         }
         for (input, pass) in recorded.inputs.iter().zip(passes) {
-            input.write_input::<S>(rank, pass);
+            input.write_input(rank, pass);
         }
         let Added { flops, recomputed, sent } = &recorded.added;
         self.launch_graph(recorded, name, sent);
@@ -263,7 +265,7 @@ impl<S: Dims> CapturedPass<S> {
     #[doc(hidden)]
     pub fn accepts_passes(&self, passes: &[InputPass<'_>]) -> bool {
         let mut inputs = self.inputs.iter().zip(passes);
-        self.inputs.len() == passes.len() && inputs.all(|(input, pass)| input.takes_pass::<S>(pass))
+        self.inputs.len() == passes.len() && inputs.all(|(input, pass)| input.takes_pass(pass))
     }
 }
 

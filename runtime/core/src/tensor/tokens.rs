@@ -30,8 +30,9 @@ impl<S: Dims> Tokens<S> {
 
     /// The axes over which ranks have different rows.
     pub(super) const VARIES_OF_ROWS: AxisSet = match S::DIMS {
-        [.., sequence] => S::VARIES.difference(sequence.axes()),
-        [] => AxisSet::NONE,
+        [_, .., sequence] => S::VARIES.difference(sequence.axes()),
+        // A row is one id.
+        _ => S::VARIES,
     };
 }
 
@@ -225,7 +226,7 @@ impl<S: Dims> Tokens<S> {
         S: Dims,
     {
         let extents = extents_of::<S>(&rank.with_whole_batch(), sizes);
-        let sequence = extents.last().expect("tokens have a sequence");
+        let [_, .., sequence] = &extents[..] else { return Cow::Borrowed(whole) };
         assert!(
             whole.len().is_multiple_of(sequence.global.max(1)),
             "{} tokens are not whole rows of {} tokens",

@@ -1,5 +1,6 @@
 //! Typed tensors: the type describes the global tensor, the value holds this rank's block.
 
+use std::borrow::Cow;
 use std::marker::PhantomData;
 use std::ops::Range;
 use std::panic::Location;
@@ -15,7 +16,7 @@ use meshwright_mesh::__internal::{global_sizes, local_len, shape_name};
 use meshwright_mesh::Extent;
 
 use super::block_by_index::block_by_index;
-use super::row_range::rows_of_block;
+use super::row_range::{rows_of_block, rows_of_micro_batch};
 
 /// A tensor shaped `S`: `Tensor<(Batch, Seq, Split<Ffn, Tp>)>`. The type describes the global tensor and how it is
 /// split; the value holds this rank's block, row-major, in the rank's compute dtype. A clone shares the numbers.
@@ -91,6 +92,48 @@ impl<S: Dims> Tensor<S> {
     {
         let (rank, extents) = rows_of_block::<S>(rank, sizes, first, block.len(), "elements");
         Tensor::declared(&rank, extents, block)
+    }
+
+    /// Creates a tensor of micro-batch `index` of `count` of a global batch. `whole` holds this rank's rows of it, with
+    /// all elements of the other dims; this rank's part is taken from them, as
+    /// [`Tokens::from_micro_batch`](super::Tokens::from_micro_batch) does.
+    ///
+    /// No gradient flows into it.
+    ///
+    /// # Panics
+    /// If `whole` has other rows than the micro-batch has on this rank, and if `index` is not below `count`.
+    #[track_caller]
+    pub fn from_micro_batch(
+        rank: &Rank,
+        sizes: &[usize],
+        [index, count]: [usize; 2],
+        whole: &[f32],
+    ) -> Tensor<S>
+    where
+        S: Shape,
+    {
+        let part = extents_of::<S>(&rank.with_whole_batch(), sizes);
+        let row: usize = sizes[1..].iter().product();
+        assert!(
+            whole.len().is_multiple_of(row.max(1)),
+            "{} elements are not whole rows of {sizes:?}",
+            whole.len()
+        );
+        let rows = whole.len() / row.max(1);
+        let own: Cow<'_, [f32]> = if local_len(&part[1..]) == row {
+            Cow::Borrowed(whole)
+        } else {
+            let mut extents = part;
+            extents[0] = Extent::whole(rows);
+            let place = |index: &[usize]| {
+                index.iter().zip(&sizes[1..]).fold(0, |place, (at, size)| place * size + at)
+            };
+            let element = |index: &[usize]| whole[index[0] * row + place(&index[1..])];
+            Cow::Owned(block_by_index(&extents, element, f32::to_bits))
+        };
+        let (rank, extents) =
+            rows_of_micro_batch::<S>(rank, sizes, [index, count], own.len(), "elements");
+        Tensor::declared(&rank, extents, &own)
     }
 
     /// Creates a tensor that is declared the same on ranks with equal positions along the axes of `S`.

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use crate::data::RowSource;
+use crate::data::{ExampleSource, RowSource};
 use crate::tensor::Settings;
 use meshwright_sim::cluster::Cluster;
 
@@ -39,6 +39,7 @@ mod rules;
 mod setting_value;
 mod settings;
 mod settings_macro;
+mod task_input;
 mod time_limit;
 
 pub(super) use continue_flags::{continuing_flags, exporting_flags};
@@ -56,6 +57,7 @@ pub use pipeline::{PipelineConfig, ScheduleSource};
 pub use precision::Precision;
 pub use setting_value::{MeshSetting, OutputForm};
 pub use settings::{Config, FLAGS, RunSettings};
+pub use task_input::TaskInput;
 pub use time_limit::TimeLimit;
 
 /// `--device`.
@@ -180,6 +182,13 @@ impl Config {
     #[must_use]
     pub fn with_rows(self, source: impl RowSource + 'static) -> Config {
         Config { rows: Some(OwnRows(Arc::new(source))), ..self }
+    }
+
+    /// Returns the settings of a run on the examples of `source`, which takes no `--data`.
+    #[must_use]
+    pub fn with_examples(mut self, source: impl ExampleSource + 'static) -> Config {
+        self.task.get_or_insert_default().examples = Some(Arc::new(source));
+        self
     }
 
     /// Returns the threads of each of `ranks` ranks on this machine: `--threads`, else the cores divided by ranks, at

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use crate::data::{DocumentOptions, RowSource};
+use crate::data::{DocumentOptions, ExampleSource, RowSource};
 use crate::layout::{AxisId, AxisSet};
 use crate::mesh::MeshShape;
 use crate::pipeline::StageCut;
@@ -57,6 +57,20 @@ impl RunSettings {
     #[must_use]
     pub fn with_rows(self, source: impl RowSource + 'static) -> RunSettings {
         RunSettings { rows: Some(OwnRows(Arc::new(source))), ..self }
+    }
+
+    /// Returns the settings of a run with these flags of its task.
+    #[must_use]
+    pub fn with_task_flags<F: Send + Sync + 'static>(mut self, flags: F) -> RunSettings {
+        self.task.get_or_insert_default().flags = Some(Arc::new(flags));
+        self
+    }
+
+    /// Returns the settings of a run on the examples of `source`, which takes no `--data`.
+    #[must_use]
+    pub fn with_examples(mut self, source: impl ExampleSource + 'static) -> RunSettings {
+        self.task.get_or_insert_default().examples = Some(Arc::new(source));
+        self
     }
 
     /// Adds the settings that the checkpoint in `folder` keeps, which are `saved`, by flag. Those that are given

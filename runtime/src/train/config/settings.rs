@@ -27,6 +27,7 @@ use super::setting_value::{
 use super::settings_macro::{
     as_optional_text, as_text, dashed, kept, read_next, settings, text_of, zero_stage_number,
 };
+use super::task_input::TaskInput;
 use super::{
     Decay, DeviceChoice, LoadBalancing, ModelSource, OptimizerConfig, Optimizers, PipelineConfig,
     Precision, SaveConfig, ScheduleSource, TimeLimit, ValidationConfig,
@@ -302,6 +303,9 @@ settings! {
         /// The rows that the program makes, instead of `--data`.
         #[serde(skip)]
         rows: Option<OwnRows> = |settings| settings.rows.clone();
+        /// The flags of the task, and the examples that the program makes.
+        #[serde(skip)]
+        task: Option<TaskInput> = |settings| settings.task.clone();
         /// `--optimizer` and its settings.
         optimizer: OptimizerConfig = RunSettings::optimizer_config;
         /// `--eval-data` or `--eval-fraction`, and their settings.

@@ -51,6 +51,8 @@ macro_rules! settings {
             pub(super) optimizers: Optimizers,
             /// The rows that the program makes.
             pub(super) rows: Option<OwnRows>,
+            /// The flags of the task, and the examples that the program makes.
+            pub(in crate::train) task: Option<TaskInput>,
         }
 
         /// The checked settings of a run.
@@ -79,6 +81,7 @@ macro_rules! settings {
                     problems,
                     optimizers: optimizers.clone(),
                     rows: None,
+                    task: None,
                 }
             }
 

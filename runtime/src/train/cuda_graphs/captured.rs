@@ -3,23 +3,23 @@
 use std::rc::Rc;
 
 use crate::backend::DeviceFailure;
-use crate::layout::{AxisSet, Shape};
+use crate::layout::AxisSet;
 use crate::pipeline::{MessageWait, PipelineStep};
-use crate::tensor::{Metric, Tokens};
 use crate::train::micro_batch::{
-    CaptureError, GradAccumulator, MicroBatchFn, MicroBatchInput, MicroBatchKind,
+    CaptureError, GradAccumulator, LossOf, MicroBatchFn, MicroBatchInput, MicroBatchKind,
     MicroBatchLauncher, StepGradients, StepInput,
 };
+use crate::train::task::{InputOf, Task};
 use meshwright_core::__internal::{CapturedPass, PassGraphs};
 
-use super::graph_input::{pass_of, step_name};
+use super::graph_input::{capture_input, pass_of, step_name};
 use super::schedule::{self, CapturedSchedule};
 
 /// The captured graphs of a step: one for each kind of micro-batch, or one for the schedule of a pipeline.
-pub struct CapturedGraphs<S> {
+pub struct CapturedGraphs<T: Task> {
     /// Graphs in the order of capture.
-    graphs: Vec<(MicroBatchKind, CapturedPass<S>)>,
-    schedule: Option<CapturedSchedule<S>>,
+    graphs: Vec<(MicroBatchKind, CapturedPass<T::Over>)>,
+    schedule: Option<CapturedSchedule<T::Over>>,
     /// Set once all ranks have agreed that their memory suffices for the graphs and for the rest of a step.
     is_confirmed: bool,
     /// Elements that the losses of this step count so far.
@@ -28,9 +28,9 @@ pub struct CapturedGraphs<S> {
     passes: PassGraphs,
 }
 
-impl<S> CapturedGraphs<S> {
+impl<T: Task> CapturedGraphs<T> {
     /// Creates an empty set of graphs.
-    pub(super) fn new(passes: PassGraphs) -> CapturedGraphs<S> {
+    pub(super) fn new(passes: PassGraphs) -> CapturedGraphs<T> {
         let (graphs, schedule) = (Vec::new(), None);
         CapturedGraphs { graphs, schedule, is_confirmed: false, count: 0.0, passes }
     }
@@ -63,8 +63,8 @@ impl<S> CapturedGraphs<S> {
     }
 }
 
-impl<S: Shape> CapturedGraphs<S> {
-    /// Replays the graph of a schedule, or captures `run` in the first step: from the tokens and targets of all
+impl<T: Task> CapturedGraphs<T> {
+    /// Replays the graph of a schedule, or captures `run` in the first step: from the inputs of all
     /// micro-batches to their losses and gradients. Returns the waits for messages, too; the device may not have
     /// completed them.
     ///
@@ -73,20 +73,20 @@ impl<S: Shape> CapturedGraphs<S> {
     pub fn launch_schedule(
         &mut self,
         input: &StepInput<'_>,
-        run: impl FnOnce(Vec<Tokens<S>>, Vec<Tokens<S>>) -> PipelineStep<S>,
-    ) -> Result<(StepGradients<S>, Rc<MessageWait>), CaptureError> {
-        schedule::launch_schedule(&mut self.passes, &mut self.schedule, input, run)
+        run: impl FnOnce(Vec<InputOf<T>>, Vec<T::Extra>) -> PipelineStep<T::Over>,
+    ) -> Result<(StepGradients<T::Over>, Rc<MessageWait>), CaptureError> {
+        schedule::launch_schedule::<T>(&mut self.passes, &mut self.schedule, input, run)
     }
 }
 
-impl<S: Shape> MicroBatchLauncher<S> for CapturedGraphs<S> {
+impl<T: Task> MicroBatchLauncher<T> for CapturedGraphs<T> {
     /// Replays the graph for this kind of micro-batch, or captures it in the first step.
     fn launch(
         &mut self,
         micro_batch: &MicroBatchInput<'_>,
         gradients: GradAccumulator,
-        pass: &MicroBatchFn<'_, S>,
-    ) -> Result<(Metric<S>, GradAccumulator), CaptureError> {
+        pass: &MicroBatchFn<'_, T>,
+    ) -> Result<(LossOf<T>, GradAccumulator), CaptureError> {
         let kind = micro_batch.kind;
         let name = step_name(micro_batch.step);
         let input = [pass_of(micro_batch)];
@@ -98,15 +98,15 @@ impl<S: Shape> MicroBatchLauncher<S> for CapturedGraphs<S> {
             }
             Some(_) => return Err(CaptureError::Transient),
             None => {
-                let work = |inputs: Vec<[_; 2]>| {
-                    let [[tokens, targets]] = &inputs[..] else {
+                let work = |inputs: Vec<(InputOf<T>, T::Extra)>| {
+                    let [(input, extra)] = &inputs[..] else {
                         unreachable!("one micro-batch is captured")
                     };
-                    let (metric, gradients) = pass(tokens, targets, gradients);
+                    let (metric, gradients) = pass(input, extra, gradients);
                     gradients.wait_for_reduction();
                     (vec![metric], ())
                 };
-                let captured = self.passes.record_passes(&name, &input, work);
+                let captured = self.passes.record_passes(&name, &input, capture_input::<T>, work);
                 let (metrics, graph, ()) = captured.map_err(CaptureError::Permanent)?;
                 let count = graph.count();
                 self.graphs.push((kind, graph));
@@ -117,9 +117,9 @@ impl<S: Shape> MicroBatchLauncher<S> for CapturedGraphs<S> {
         // A replay leaves gradients in the buffers of the FSDP units without the host's bookkeeping.
         let (count, along) = (self.count, AxisSet::NONE);
         let gradients = if kind.is_last {
-            GradAccumulator::Complete(self.passes.gradients::<S, _>(count, along))
+            GradAccumulator::Complete(self.passes.gradients::<T::Over, _>(count, along))
         } else {
-            GradAccumulator::Partial(self.passes.gradients::<S, _>(count, along))
+            GradAccumulator::Partial(self.passes.gradients::<T::Over, _>(count, along))
         };
         let metric = metrics.into_iter().next().expect("the loss of the micro-batch");
         Ok((metric, gradients))

@@ -1,11 +1,19 @@
 //! The input of a step as CUDA graphs read it.
 
 use crate::train::micro_batch::MicroBatchInput;
-use meshwright_core::__internal::InputPass;
+use crate::train::task::{InputOf, Task};
+use meshwright_core::__internal::{CapturedInput, InputCapture, InputPass};
 
 /// Name of the graphs of `step` (from 0) in messages, which count from 1.
 pub(super) fn step_name(step: u64) -> String {
     format!("step {}", step + 1)
+}
+
+/// Creates the input of a micro-batch that is captured.
+pub(super) fn capture_input<T: Task>(
+    capture: &InputCapture<'_>,
+) -> ((InputOf<T>, T::Extra), CapturedInput) {
+    T::capture(capture).unwrap_or_else(|| unreachable!("the steps of other tasks run eagerly"))
 }
 
 /// The input of a micro-batch as a graph reads it.

@@ -10,12 +10,12 @@ mod captured;
 mod graph_input;
 mod schedule;
 
-use crate::layout::Shape;
 use crate::tensor::Rank;
 use meshwright_core::__internal::{PassGraphs, PassVariation};
 
 use super::console::print_line;
 use super::micro_batch::CaptureError;
+use super::task::Task;
 
 pub use captured::CapturedGraphs;
 
@@ -26,25 +26,25 @@ const WARM_UP_STEPS: usize = 2;
 /// Captures after parameters have moved, which they do not in ordinary runs.
 const MAX_CAPTURES: usize = 3;
 
-/// The CUDA graphs of one rank's training step, for tokens shaped `S`.
-pub struct CudaGraphs<S> {
-    state: GraphState<S>,
+/// The CUDA graphs of one rank's training step of a task.
+pub struct CudaGraphs<T: Task> {
+    state: GraphState<T>,
     /// Captures that are left.
     captures: usize,
     /// Rank 0 reports on stderr why graphs are off.
     reports: bool,
 }
 
-enum GraphState<S> {
+enum GraphState<T: Task> {
     Off,
     /// Eager steps left before capture.
     WarmUp(usize),
-    Captured(Box<CapturedGraphs<S>>),
+    Captured(Box<CapturedGraphs<T>>),
 }
 
-impl<S: Shape> CudaGraphs<S> {
+impl<T: Task> CudaGraphs<T> {
     /// Creates the state of a rank on which steps are captured if `wanted`, unless there is an `obstacle`.
-    pub fn new(rank: &Rank, wanted: bool, obstacle: Option<&str>) -> CudaGraphs<S> {
+    pub fn new(rank: &Rank, wanted: bool, obstacle: Option<&str>) -> CudaGraphs<T> {
         let state = if wanted { GraphState::WarmUp(WARM_UP_STEPS) } else { GraphState::Off };
         let mut graphs = CudaGraphs { state, captures: MAX_CAPTURES, reports: rank.index() == 0 };
         if let (true, Some(why)) = (wanted, obstacle) {
@@ -60,12 +60,12 @@ impl<S: Shape> CudaGraphs<S> {
 
     /// Runs a step: by `captured`, which captures or replays CUDA graphs, once the warm-up is over; else, and if that
     /// fails, by `eager`.
-    pub fn run_step<T>(
+    pub fn run_step<R>(
         &mut self,
         rank: &Rank,
-        captured: impl FnOnce(&mut CapturedGraphs<S>) -> Result<T, CaptureError>,
-        eager: impl FnOnce() -> T,
-    ) -> T {
+        captured: impl FnOnce(&mut CapturedGraphs<T>) -> Result<R, CaptureError>,
+        eager: impl FnOnce() -> R,
+    ) -> R {
         if matches!(self.state, GraphState::WarmUp(0)) {
             self.state = match PassGraphs::new(rank) {
                 Some(passes) => GraphState::Captured(Box::new(CapturedGraphs::new(passes))),

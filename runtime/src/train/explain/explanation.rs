@@ -6,7 +6,7 @@ use crate::layout::AxisId;
 use crate::mesh::MeshShape;
 use crate::train::config::DeviceChoice;
 use crate::train::plan::{MemoryPlan, Plan};
-use crate::train::{LanguageModel, Result};
+use crate::train::{Result, Task};
 use meshwright_core::__internal::Pass;
 use meshwright_sim::{EventKind, StepEvent, StepLog};
 
@@ -43,11 +43,11 @@ impl Explanation {
     ///
     /// # Errors
     /// Of the model or the optimizer, and a failure of the dry run.
-    pub fn new<M: LanguageModel>(plan: &Plan) -> Result<Explanation> {
+    pub fn new<T: Task>(plan: &Plan) -> Result<Explanation> {
         let Plan { config, memory, .. } = plan;
         let mesh = config.mesh;
         let last = mesh.coordinates(mesh.world_size() - 1);
-        let logs = plan.step_logs::<M>()?.into_iter().enumerate();
+        let logs = plan.step_logs::<T>()?.into_iter().enumerate();
         let is_device = config.device == DeviceChoice::Cuda;
         let positions = logs.map(|(position, log)| ExplainedPosition {
             rank: mesh.rank_of(&last.with(AxisId::Pp, position)),

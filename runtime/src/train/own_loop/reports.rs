@@ -235,6 +235,7 @@ impl<'a> StepReports<'a> {
             grad_norm: numbers.grad_norm,
             lr: numbers.lr,
             tokens: numbers.loss.count(),
+            positions: numbers.loss.count(),
             seconds,
             attention_balance: None,
             save_failed: None,

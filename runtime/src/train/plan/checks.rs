@@ -5,7 +5,8 @@ use crate::layout::{AxisGroup, AxisId, AxisSet, Whole};
 use crate::tensor::ParamRef;
 use crate::train::config::{Config, DeviceChoice};
 use crate::train::console::counted;
-use crate::train::{Error, LanguageModel, Outline, Result};
+use crate::train::task::PositionsOf;
+use crate::train::{Error, Outline, Result, Task};
 
 use super::description::describe_mesh;
 
@@ -46,13 +47,18 @@ pub fn check_threads(config: &Config) -> Result<()> {
 }
 
 /// Checks that the `available` memory of the host holds the batch of each rank, which is read as a whole, however many
-/// its micro-batches are.
-pub fn check_batch_memory(config: &Config, available: Option<f64>) -> Result<()> {
+/// its micro-batches are. `row_bytes` are those of a row of a task.
+pub fn check_batch_memory(
+    config: &Config,
+    row_bytes: Option<usize>,
+    available: Option<f64>,
+) -> Result<()> {
     let (Some(available), DeviceChoice::Cpu) = (available, config.device) else { return Ok(()) };
     // Tokens, targets and, if rows hold documents, their beginnings.
-    let bytes = if config.documents.is_some() { 12.0 } else { 8.0 };
+    let of_token = if config.documents.is_some() { 12.0 } else { 8.0 };
+    let row = row_bytes.map_or(config.seq as f64 * of_token, |bytes| bytes as f64);
     let copies = config.mesh.world_size() / config.mesh.degree_of(AxisSet::DATA);
-    let needed = copies as f64 * config.batch as f64 * config.seq as f64 * bytes;
+    let needed = copies as f64 * config.batch as f64 * row;
     if needed <= available {
         return Ok(());
     }
@@ -76,13 +82,13 @@ pub fn check_auto_ranks(ranks: usize, device: DeviceChoice) -> Result<()> {
 
 /// Checks that a sequence can be distributed over the ranks of `cp`: that the model declares it so, and that it has an
 /// early and a late chunk for each of them.
-pub fn check_context<M: LanguageModel>(config: &Config) -> Result<()> {
+pub fn check_context<T: Task>(config: &Config) -> Result<()> {
     let ranks = config.mesh.degree(AxisId::Cp);
     if ranks == 1 {
         return Ok(());
     }
-    if !<<M::Seq as Whole>::Home as AxisGroup>::AXES.contains(AxisId::Cp) {
-        let seq = <M::Seq as Whole>::DECLARED_NAME;
+    if !<<PositionsOf<T> as Whole>::Home as AxisGroup>::AXES.contains(AxisId::Cp) {
+        let seq = <PositionsOf<T> as Whole>::DECLARED_NAME;
         return Err(Error::Input(format!(
             "--mesh: cp={ranks} needs a model whose sequence is distributed over cp, but each rank has all of `{seq}`: \
              declare it `{seq} @ cp`, and put `#[sharded(cp = \"ring\")]` on its attention; or leave cp out"

@@ -12,7 +12,7 @@ use crate::data::{
 use crate::os::{allow_open_files, is_limit_of_open_files};
 use crate::train::config::{Config, OwnRows, RunSettings};
 use crate::train::console::{counted_with_commas, print_line, with_commas};
-use crate::train::{Error, Result};
+use crate::train::{Error, Result, Task};
 
 use super::data_list::DataList;
 use super::data_tokenizer::{
@@ -168,18 +168,18 @@ fn check_text_key(inputs: &[DataInput], config: &Config) -> Result<()> {
 ///
 /// # Errors
 /// A tokenizer or a record that cannot be read.
-pub fn with_vocab_of_data(mut settings: RunSettings) -> Result<RunSettings> {
+pub fn with_vocab_of_data<T: Task>(mut settings: RunSettings) -> Result<RunSettings> {
     if settings.has_model_file() || settings.is_given("vocab") {
         return Ok(settings);
     }
     let vocab = match (&settings.tokenizer, &settings.data) {
         (Some(path), _) => Some(Tokenizer::open(path)?.vocab()),
-        (None, Some(list)) => {
+        (None, Some(list)) if T::READS_TOKENS => {
             let list = DataList::read("--data", list)?;
             let record = list.files().next().map(TokensRecord::beside).transpose()?.flatten();
             record.map(|record| record.vocab)
         }
-        (None, None) => None,
+        (None, _) => None,
     };
     settings.vocab = vocab.unwrap_or(settings.vocab);
     Ok(settings)

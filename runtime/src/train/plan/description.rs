@@ -30,7 +30,7 @@ impl Plan {
         let pipeline = pipeline.unwrap_or_default();
         format!(
             "{source}: {}, {} of width {}, {} query and {}, vocabulary {}\n\
-             {}; {} of {} a step, from {}{tokenizer}",
+             {}; {} a step, from {}{tokenizer}",
             counted_with_commas(self.parameters, "parameter"),
             counted(outline.layers, "layer"),
             outline.hidden,
@@ -38,8 +38,7 @@ impl Plan {
             counted(outline.kv_heads, "key-value head"),
             outline.vocab,
             format_args!("{} with {}", describe_mesh(config), self.machine.describe()),
-            counted(config.batch, "sequence"),
-            counted(config.seq, "token"),
+            describe_batch(config, dataset),
             if config.has_synthetic_data() {
                 "synthetic data".to_owned()
             } else {
@@ -51,11 +50,29 @@ impl Plan {
     }
 }
 
+/// Describes a global batch: `8 sequences of 128 tokens`, or the rows of a task.
+fn describe_batch(config: &Config, dataset: &Dataset) -> String {
+    match dataset.streams() {
+        Some(streams) => format!("{} ({streams})", counted(config.batch, "row")),
+        None => {
+            let (rows, tokens) = (counted(config.batch, "sequence"), counted(config.seq, "token"));
+            format!("{rows} of {tokens}")
+        }
+    }
+}
+
 /// Describes the sources: `the 5,000 tokens of web.bin`, `the 9,000 tokens of 3 files of web/`, `a mixture of 70.00 %
 /// web (5,000 tokens) and 30.00 % code (3,000 tokens)`.
 fn describe_data(dataset: &Dataset) -> String {
     let tokens = |tokens: usize| with_commas(tokens as u64);
     let sources: Vec<_> = dataset.sources().collect();
+    if dataset.streams().is_some() {
+        return format!(
+            "the {} of {}",
+            counted_with_commas(dataset.rows_of_epoch() as usize, "example"),
+            dataset.name()
+        );
+    }
     if let [source] = &sources[..] {
         let files = match source.files {
             0 | 1 => String::new(),

@@ -22,6 +22,7 @@ mod saved_architecture;
 mod saved_settings;
 mod schedule;
 mod synthetic_rows;
+mod task_data;
 mod validation;
 
 use std::path::Path;
@@ -39,7 +40,8 @@ use meshwright_sim::StepLog;
 use super::config::{Config, ModelSource, Precision};
 use super::console::print_line;
 use super::machine::Machine;
-use super::{Error, Family, LanguageModel, Outline, Result};
+use super::task::AnyTask;
+use super::{Error, Family, FamilyModel, Outline, Result, Task};
 
 use checks::{check_batch, check_threads};
 use memory::DryRun;
@@ -47,6 +49,7 @@ use model_plan::hf_tensors;
 
 pub use checks::{check_auto_ranks, check_context, check_documents_are_used};
 pub use claimed_output::{claim, unwritable};
+pub use data_tokenizer::tokenizer_of_model;
 pub use dataset::with_vocab_of_data;
 pub use declaration::ParamCount;
 pub use description::describe_mesh;
@@ -66,6 +69,7 @@ const PLANNED_MEMORY: f64 = 0.8;
 /// Everything that a run reads, and the settings that fit it.
 pub struct Plan {
     pub config: Config,
+    pub task: AnyTask,
     /// The devices of the ranks.
     pub machine: Arc<dyn Machine>,
     /// The sizes of the transformer.
@@ -99,34 +103,41 @@ pub struct Plan {
 impl Plan {
     /// Opens every file that the run reads, and checks the settings against them. Writes nothing. `resume` is the
     /// checkpoint of `--resume`.
-    pub fn new<M: LanguageModel>(
-        config: Config,
+    pub fn new<T: Task>(
+        mut config: Config,
         machine: Arc<dyn Machine>,
         resume: Option<Checkpoint>,
     ) -> Result<Plan> {
+        if !T::READS_TOKENS {
+            config.sample_tokens = 0;
+        }
         // Other ranks are processes, or do not run.
         if machine.own_rank().is_none() && !config.is_dry_run() {
             check_threads(&config)?;
         }
         check_batch(&config)?;
-        check_context::<M>(&config)?;
-        let OpenedModel { mut family, weights, warnings } =
-            OpenedModel::<M::Config>::open(&config)?;
-        for warning in warnings {
+        check_context::<T>(&config)?;
+        let opened = OpenedModel::<T>::open(&config)?;
+        for warning in &opened.warnings {
             print_line(&format!("warning: {warning}"));
         }
-        let model = ModelPlan::new::<M>(&config, &family, weights.as_ref(), machine.memory())?;
+        let model = ModelPlan::new::<T>(&config, &opened, machine.memory())?;
+        let OpenedModel { task, mut family, weights, .. } = opened;
         let ModelPlan { outline, sizes, params, pipeline, recomputes, memory, flops } = model;
         for warning in pipeline.iter().flat_map(|plan| plan.warnings(&config, recomputes)) {
             print_line(&format!("warning: {warning}"));
         }
         let vocab = outline.vocab;
-        let (sources, tokenizer) = dataset::open_training_data(&config, vocab)?;
+        let (sources, tokenizer) = if T::READS_TOKENS {
+            dataset::open_training_data(&config, vocab)?
+        } else {
+            (vec![task_data::open_training_examples::<T>(&config, &task)?], None)
+        };
         if let Some(warning) = data_tokenizer::warn_of_tokenizer(&config, tokenizer.as_ref()) {
             print_line(&format!("warning: {warning}"));
         }
         let (sources, mut validation) =
-            Validation::open(&config, sources, (tokenizer.as_ref(), vocab))?;
+            Validation::open::<T>(&config, &task, sources, (tokenizer.as_ref(), vocab))?;
         let dataset = dataset::sample(sources, &config)?
             .holding_out(config.eval_fraction)
             .beginning_at(resume::first_step_of_data(&config, resume.as_ref()));
@@ -135,7 +146,7 @@ impl Plan {
             let _ = family.extend_positions(longest);
         }
         let architecture = family.to_json();
-        let hf_names = M::hf_names(&family);
+        let hf_names = T::Model::tensor_names(&family);
         if let Some(warning) = family.extend_positions(config.seq) {
             print_line(&format!("warning: --seq: {warning}"));
         }
@@ -160,6 +171,7 @@ impl Plan {
         }));
         Ok(Plan {
             config,
+            task,
             machine,
             outline,
             architecture,
@@ -184,19 +196,18 @@ impl Plan {
     ///
     /// # Errors
     /// The first reason why it does not fit.
-    pub fn check_fit<M: LanguageModel>(
+    pub fn check_fit<T: Task>(
         config: &Config,
-        model: &OpenedModel<M::Config>,
+        model: &OpenedModel<T>,
         available: Option<f64>,
     ) -> Result<()> {
         if !config.is_dry_run() {
             check_threads(config)?;
         }
         check_batch(config)?;
-        check_context::<M>(config)?;
+        check_context::<T>(config)?;
         let run = Config { explain: None, simulate: None, ..config.clone() };
-        let OpenedModel { family, weights, .. } = model;
-        let model = ModelPlan::new::<M>(&run, family, weights.as_ref(), available)?;
+        let model = ModelPlan::new::<T>(&run, model, available)?;
         model.memory.check_fraction(PLANNED_MEMORY, config, available)
     }
 
@@ -209,14 +220,14 @@ impl Plan {
     ///
     /// # Errors
     /// Of the model or the optimizer, and a failure of the dry run.
-    pub fn step_logs<M: LanguageModel>(&self) -> Result<Vec<Arc<StepLog>>> {
-        let Plan { config, sizes, pipeline, memory, .. } = self;
+    pub fn step_logs<T: Task>(&self) -> Result<Vec<Arc<StepLog>>> {
+        let Plan { config, task, sizes, pipeline, memory, .. } = self;
         if !memory.logs().is_empty() {
             return Ok(memory.logs().to_vec());
         }
-        let run = DryRun { config, sizes, pipeline: pipeline.as_ref(), records: true };
+        let run = DryRun { config, task, sizes, pipeline: pipeline.as_ref(), records: true };
         let positions = 0..config.mesh.degree(AxisId::Pp);
-        positions.map(|position| run.record_step::<M>(position, memory.settings(config))).collect()
+        positions.map(|position| run.record_step::<T>(position, memory.settings(config))).collect()
     }
 }
 

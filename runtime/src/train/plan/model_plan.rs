@@ -5,8 +5,10 @@ use crate::nn::{RecomputeOverride, Sizes};
 use crate::state_dict::{HfMapping, HfName};
 use crate::tensor::ParamRef;
 use crate::train::config::Config;
-use crate::train::{Error, Family, LanguageModel, Outline, Result};
+use crate::train::task::{AnyTask, PositionsOf};
+use crate::train::{Error, Family, FamilyModel, Outline, Result, Task};
 
+use super::OpenedModel;
 use super::checks::{check_batch_memory, check_experts, check_length};
 use super::declaration::{declare_model, dry_run_rank, estimate_parameters};
 use super::memory::{DryRun, MemoryPlan};
@@ -38,20 +40,19 @@ pub struct ModelFlops {
 }
 
 impl ModelPlan {
-    /// Declares the model of `family` on a machine with `available` bytes for all ranks; `weights` are those that it
-    /// starts from.
+    /// Declares an opened model on a machine with `available` bytes for all ranks.
     ///
     /// # Errors
     /// Settings and sizes that do not fit each other, the mesh, the weights or the memory.
-    pub fn new<M: LanguageModel>(
+    pub fn new<T: Task>(
         config: &Config,
-        family: &M::Config,
-        weights: Option<&HfFolder>,
+        opened: &OpenedModel<T>,
         available: Option<f64>,
     ) -> Result<ModelPlan> {
-        let (sizes, names) = (M::sizes(family), M::hf_names(family));
-        let weights = weights.map(|weights| (weights, &names[..]));
-        ModelPlan::of_sizes::<M>(config, family.outline(), sizes, weights, available)
+        let OpenedModel { task, family, weights, .. } = opened;
+        let (sizes, names) = (T::Model::dim_sizes(family), T::Model::tensor_names(family));
+        let weights = weights.as_ref().map(|weights| (weights, &names[..]));
+        ModelPlan::of_sizes::<T>(config, task, family.outline(), sizes, weights, available)
     }
 
     /// Declares a model of other sizes than its configuration, such as fewer layers; `weights` have the names of their
@@ -59,8 +60,9 @@ impl ModelPlan {
     ///
     /// # Errors
     /// As [`new`](Self::new).
-    pub fn of_sizes<M: LanguageModel>(
+    pub fn of_sizes<T: Task>(
         config: &Config,
+        task: &AnyTask,
         outline: Outline,
         mut sizes: Sizes,
         weights: Option<(&HfFolder, &[HfName])>,
@@ -68,10 +70,10 @@ impl ModelPlan {
     ) -> Result<ModelPlan> {
         sizes.recompute = config.recompute.or(sizes.recompute);
         sizes.context = config.context.or(sizes.context);
-        check_length(config, &outline, sizes.get::<M::Seq>())?;
+        check_length(config, &outline, sizes.get::<PositionsOf<T>>())?;
         // Before the whole model is declared, which sizes that no machine could hold would make endless.
         let rank = dry_run_rank(config)?;
-        let parameters = estimate_parameters::<M>(&rank, &sizes)?;
+        let parameters = estimate_parameters::<T::Model>(&rank, &sizes)?;
         let bound = MemoryPlan::of_parameters(config, &outline, parameters);
         // A dry run needs no memory.
         let is_run = !config.is_dry_run();
@@ -79,8 +81,9 @@ impl ModelPlan {
             bound.check_bound(config, available)?;
         }
         // The dry run makes the tokens of a step too.
-        check_batch_memory(config, available)?;
-        let built = declare_model::<M>(&rank, &sizes)?;
+        let row_bytes = (!T::READS_TOKENS).then(|| task.get::<T>().streams().row_bytes());
+        check_batch_memory(config, row_bytes, available)?;
+        let built = declare_model::<T::Model>(&rank, &sizes)?;
         let params = built.params();
         let parameters = built.flops_per_token(0, |_| true);
         let attention = built.flops_per_token(config.seq, |_| true) - parameters;
@@ -96,11 +99,12 @@ impl ModelPlan {
             config.recompute.map_or(built.recomputes, |kind| kind != RecomputeOverride::Off);
         let steps = DryRun {
             config,
+            task,
             sizes: &sizes,
             pipeline: pipeline.as_ref(),
             records: config.is_dry_run(),
         };
-        let memory = bound.with_steps::<M>(&steps, &outline, available)?;
+        let memory = bound.with_steps::<T>(&steps, &outline, available)?;
         if is_run {
             memory.check_memory(config, available)?;
         }

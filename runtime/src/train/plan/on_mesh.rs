@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::checkpoint::RunHistory;
 use crate::mesh::MeshShape;
 use crate::train::machine::open_machine;
-use crate::train::{LanguageModel, Result};
+use crate::train::{Result, Task};
 
 use super::checks::{check_batch, check_context, check_threads};
 use super::model_plan::ModelPlan;
@@ -16,17 +16,19 @@ impl Plan {
     ///
     /// # Errors
     /// As [`Plan::new`].
-    pub fn on_mesh<M: LanguageModel>(&self, mesh: MeshShape) -> Result<Plan> {
+    pub fn on_mesh<T: Task>(&self, mesh: MeshShape) -> Result<Plan> {
         let config = self.config.on_mesh(mesh);
         let machine = open_machine(&config)?;
         check_threads(&config)?;
         check_batch(&config)?;
-        check_context::<M>(&config)?;
-        let OpenedModel { family, weights, .. } = OpenedModel::<M::Config>::open(&config)?;
-        let model = ModelPlan::new::<M>(&config, &family, weights.as_ref(), machine.memory())?;
+        check_context::<T>(&config)?;
+        let opened = OpenedModel::<T>::open(&config)?;
+        let model = ModelPlan::new::<T>(&config, &opened, machine.memory())?;
+        let OpenedModel { task, weights, .. } = opened;
         let ModelPlan { outline, sizes, pipeline, memory, flops, .. } = model;
         Ok(Plan {
             config,
+            task,
             machine: Arc::from(machine),
             outline,
             architecture: self.architecture.clone(),

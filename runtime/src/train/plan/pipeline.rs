@@ -12,7 +12,7 @@ use crate::schedule::{Action, Costs, Schedule, StageCosts, Verified, Work, simul
 use crate::tensor::{Rank, ZeroStage};
 use crate::train::config::{Config, PipelineConfig, ScheduleSource};
 use crate::train::console::counted;
-use crate::train::{Error, LanguageModel, Result};
+use crate::train::{Error, FamilyModel, Result};
 
 use super::schedule::{list_faults, open_schedule};
 
@@ -33,7 +33,7 @@ impl PipelinePlan {
     ///
     /// # Errors
     /// All problems of the schedule and the cut together: what does not fit the mesh, the model or the micro-batches.
-    pub fn for_model<M: LanguageModel>(
+    pub fn for_model<M: FamilyModel>(
         config: &Config,
         rank: &Rank,
         built: &Built<M>,
@@ -121,7 +121,7 @@ impl PipelinePlan {
 ///
 /// # Errors
 /// Sizes that do not fit the mesh, or a schedule for another mesh.
-pub fn build_model<M: LanguageModel>(
+pub fn build_model<M: FamilyModel>(
     rank: &Rank,
     sizes: &Sizes,
     pipeline: Option<&PipelinePlan>,

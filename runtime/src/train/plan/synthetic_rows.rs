@@ -35,6 +35,8 @@ impl Config {
     /// Returns true if the run is a dry run without data: neither `--data` nor rows of the program. The data of a
     /// checkpoint is compared, so a run that is resumed has data.
     pub fn has_synthetic_data(&self) -> bool {
-        self.is_dry_run() && self.data.is_none() && self.rows.is_none() && self.resume.is_none()
+        let is_of_program =
+            self.rows.is_some() || self.task.as_ref().is_some_and(|task| task.examples.is_some());
+        self.is_dry_run() && self.data.is_none() && !is_of_program && self.resume.is_none()
     }
 }

@@ -6,11 +6,13 @@ use std::sync::Arc;
 use crate::checkpoint::{Checkpoint, EvaluationRecord};
 use crate::data::{Batch, DataError, DataPosition, DataSource, Dataset, TokenFile, Tokenizer};
 use crate::train::config::{Config, ValidationConfig};
-use crate::train::console::{print_line, with_commas};
-use crate::train::{Error, Result};
+use crate::train::console::{counted_with_commas, print_line, with_commas};
+use crate::train::task::AnyTask;
+use crate::train::{Error, Result, Task};
 
 use super::data_list::DataList;
 use super::dataset::open_sources;
+use super::task_data::open_validation_examples;
 
 /// The rows that the run evaluates, the same each time.
 pub struct Validation {
@@ -38,8 +40,9 @@ impl Validation {
     ///
     /// # Errors
     /// Data that cannot be read, of another tokenizer, or too short.
-    pub fn open(
+    pub fn open<T: Task>(
         config: &Config,
+        task: &AnyTask,
         sources: Vec<DataSource>,
         (tokenizer, vocab): (Option<&Tokenizer>, usize),
     ) -> Result<(Vec<DataSource>, Option<Validation>)> {
@@ -55,6 +58,9 @@ impl Validation {
         let Some(settings) = &config.validation else { return Ok((sources, None)) };
         let flag = if held_out.is_some() { "--eval-fraction" } else { "--eval-data" };
         let data = match (held_out, &settings.data) {
+            (None, Some(path)) if !T::READS_TOKENS => {
+                open_validation_examples::<T>(config, task, path)?
+            }
             (None, Some(text)) => {
                 let data = open_data(config, text, vocab)?;
                 if let (Some(trained), Some(evaluated)) =
@@ -131,9 +137,12 @@ impl Validation {
         let some = if *batches < all { format!("{batches} of ") } else { String::new() };
         let last = if settings.data.is_none() { "last " } else { "" };
         format!(
-            "\nvalidation every {every}: {some}{} of the {last}{} tokens of {}",
+            "\nvalidation every {every}: {some}{} of the {last}{} of {}",
             if all == 1 { "1 batch".to_owned() } else { format!("{} batches", with_commas(all)) },
-            with_commas(dataset.tokens() as u64),
+            match dataset.streams() {
+                Some(_) => counted_with_commas(dataset.rows_of_epoch() as usize, "example"),
+                None => format!("{} tokens", with_commas(dataset.tokens() as u64)),
+            },
             dataset.name()
         )
     }

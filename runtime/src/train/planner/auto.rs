@@ -2,7 +2,7 @@
 
 use crate::train::auto_mesh::ChosenMesh;
 use crate::train::config::{Config, RunSettings};
-use crate::train::{LanguageModel, Result};
+use crate::train::{Result, Task};
 use meshwright_sim::cluster::SizedCluster;
 
 use super::effort::Effort;
@@ -11,13 +11,13 @@ use super::search::search;
 
 /// Chooses the mesh, and all settings of a plan that are not given, of a new run on all GPUs of `on`: the best plan
 /// that `check` accepts. `None` if there is none.
-pub fn choose_planned<M: LanguageModel>(
+pub fn choose_planned<T: Task>(
     settings: &RunSettings,
     on: &SizedCluster,
     mut check: impl FnMut(&Config) -> Result<()>,
 ) -> Option<ChosenMesh> {
     // A reason against all meshes is that of the other choice.
-    let found = search::<M>(&settings.without_data(), on, Effort::TO_TRAIN).ok()?;
+    let found = search::<T>(&settings.without_data(), on, Effort::TO_TRAIN).ok()?;
     found.plans.into_iter().find_map(|PlannedRun { candidate, run }| {
         let config = candidate.apply(settings).resolve().ok()?;
         check(&config).ok()?;

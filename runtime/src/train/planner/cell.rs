@@ -14,7 +14,7 @@ use crate::nn::{Layers, RecomputeOverride};
 use crate::tensor::ZeroStage;
 use crate::train::config::{Config, RunSettings};
 use crate::train::plan::{ModelPlan, OpenedModel};
-use crate::train::{Error, Family, LanguageModel, Result};
+use crate::train::{Error, Family, FamilyModel, Result, Task};
 use meshwright_sim::cluster::SizedCluster;
 use meshwright_sim::{SimOptions, simulate};
 
@@ -75,14 +75,14 @@ impl CellKey {
     ///
     /// # Errors
     /// Sizes that do not fit the mesh, and of the dry runs.
-    pub fn measure<M: LanguageModel>(
+    pub fn measure<T: Task>(
         &self,
         settings: &RunSettings,
-        model: &OpenedModel<M::Config>,
+        model: &OpenedModel<T>,
         on: &SizedCluster,
     ) -> Result<Cell> {
         let run =
-            |layers, micro_batches| self.dry_run::<M>(settings, model, on, layers, micro_batches);
+            |layers, micro_batches| self.dry_run::<T>(settings, model, on, layers, micro_batches);
         let [one, one_more] = [run(1, 1)?, run(1, 2)?];
         let [two, two_more] = [run(2, 1)?, run(2, 2)?];
         let pass = one_more.seconds - one.seconds;
@@ -122,10 +122,10 @@ impl CellKey {
         Ok(settings.resolve()?)
     }
 
-    fn dry_run<M: LanguageModel>(
+    fn dry_run<T: Task>(
         &self,
         settings: &RunSettings,
-        model: &OpenedModel<M::Config>,
+        model: &OpenedModel<T>,
         on: &SizedCluster,
         layers: usize,
         micro_batches: usize,
@@ -133,13 +133,13 @@ impl CellKey {
         let mesh = self.mesh;
         let on = SizedCluster { cluster: Arc::clone(&on.cluster), gpus: mesh.world_size() };
         let config = self.config(settings, &on, micro_batches)?;
-        let outline = model.family.outline();
-        let mut sizes = M::sizes(&model.family);
+        let (outline, task) = (model.family.outline(), &model.task);
+        let mut sizes = T::Model::dim_sizes(&model.family);
         if sizes.get::<Layers>().is_some() {
             sizes = sizes.truncated_to(layers);
         }
         let memory = CELL_MEMORY * on.cluster.gpu.memory.value * on.gpus as f64;
-        let plan = ModelPlan::of_sizes::<M>(&config, outline, sizes, None, Some(memory))?;
+        let plan = ModelPlan::of_sizes::<T>(&config, task, outline, sizes, None, Some(memory))?;
         let logs = plan.memory.logs();
         let options = SimOptions { cuda_graphs: config.graphs, ..SimOptions::default() };
         let step = simulate(&on.cluster, &mesh, logs, &options)

@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 
 use crate::layout::AxisId;
-use crate::train::LanguageModel;
+use crate::train::Task;
 use crate::train::config::RunSettings;
 use crate::train::plan::OpenedModel;
 use meshwright_sim::cluster::SizedCluster;
@@ -21,7 +21,7 @@ pub type Cells = HashMap<CellKey, std::result::Result<Cell, String>>;
 
 /// Measures cells, those with few ranks along `cp` first. If a cell takes much more GPU time than others, those with
 /// more ranks along `cp` are left out: they would take even more, and their dry runs the longest.
-pub fn measure_cells<M: LanguageModel>(
+pub fn measure_cells<T: Task>(
     settings: &RunSettings,
     on: &SizedCluster,
     model: &SearchedModel,
@@ -31,7 +31,7 @@ pub fn measure_cells<M: LanguageModel>(
     let degrees: BTreeSet<usize> = keys.iter().map(cp).collect();
     let open = || {
         let config = keys.first()?.config(settings, on, 1).ok()?;
-        OpenedModel::<M::Config>::open(&config).ok()
+        OpenedModel::<T>::open(&config).ok()
     };
     let mut cells = Cells::new();
     let mut least = f64::INFINITY;
@@ -44,7 +44,7 @@ pub fn measure_cells<M: LanguageModel>(
         let keys: Vec<CellKey> = keys.iter().filter(is_open).copied().collect();
         let measured = map_on_cores(&keys, open, |opened, key| {
             let opened = opened.as_ref().ok_or("the model cannot be opened")?;
-            key.measure::<M>(settings, opened, on).map_err(|error| error.to_string())
+            key.measure::<T>(settings, opened, on).map_err(|error| error.to_string())
         });
         let layers = model.outline.layers as f64;
         let gpu_time = |key: &CellKey, cell: &Cell| {

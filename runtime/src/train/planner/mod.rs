@@ -35,7 +35,7 @@ mod tests;
 
 use crate::train::config::{ConfigError, OutputForm, RunSettings};
 use crate::train::console::counted;
-use crate::train::{Error, LanguageModel, Result};
+use crate::train::{Error, Result, Task};
 use meshwright_sim::cluster::SizedCluster;
 
 pub use auto::choose_planned;
@@ -54,21 +54,21 @@ pub use scaling::ScalingPoint;
 ///
 /// # Errors
 /// Settings that are wrong on every mesh, and a model that does not fit on any.
-pub fn plan_run<M: LanguageModel>(settings: &RunSettings, on: &SizedCluster) -> Result<PlanReport> {
+pub fn plan_run<T: Task>(settings: &RunSettings, on: &SizedCluster) -> Result<PlanReport> {
     let limit = settings.memory_limit.map_or(f64::INFINITY, |bytes| bytes as f64);
     let on = &on.clone().with_memory_limit(limit);
     let peak = on.cluster.gpu.peak_of(settings.dtype().dtype());
     peak.map_err(|error| Error::Input(format!("--plan: {error}")))?;
-    let mut found = search::<M>(settings, on, Effort::to_rank(settings.top.unwrap_or(TOP)))?;
+    let mut found = search::<T>(settings, on, Effort::to_rank(settings.top.unwrap_or(TOP)))?;
     let is_followed = settings.report.is_some() || settings.trace.is_some();
     if let Some(best) = found.plans.first_mut() {
         if is_followed || settings.out == Some(OutputForm::Json) {
-            best.run = follow_course::<M>(settings, on, &best.candidate)?;
+            best.run = follow_course::<T>(settings, on, &best.candidate)?;
         }
-        return Ok(PlanReport::new::<M>(settings, on, found));
+        return Ok(PlanReport::new::<T>(settings, on, found));
     }
     match &found.smallest {
-        Some(smallest) => Err(explain_misfit::<M>(settings, on, smallest)),
+        Some(smallest) => Err(explain_misfit::<T>(settings, on, smallest)),
         None => Err(explain_refusal(settings, on, found)),
     }
 }

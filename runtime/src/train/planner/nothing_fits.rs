@@ -5,7 +5,7 @@ use std::fmt::Write;
 use crate::backend::{Bytes, Category};
 use crate::train::config::RunSettings;
 use crate::train::console::counted;
-use crate::train::{Error, LanguageModel};
+use crate::train::{Error, Task};
 use meshwright_sim::cluster::{Catalog, SizedCluster};
 
 use super::candidate::Candidate;
@@ -21,7 +21,7 @@ const SHOWN: usize = 3;
 const DOUBLINGS: u32 = 12;
 
 /// Explains that no plan fits in the memory of the GPUs of `on`.
-pub fn explain_misfit<M: LanguageModel>(
+pub fn explain_misfit<T: Task>(
     settings: &RunSettings,
     on: &SizedCluster,
     smallest: &Candidate,
@@ -33,13 +33,13 @@ pub fn explain_misfit<M: LanguageModel>(
         100.0 * USABLE_MEMORY,
         Bytes(on.cluster.gpu.memory.value)
     );
-    match simulate_candidate::<M>(settings, on, smallest) {
+    match simulate_candidate::<T>(settings, on, smallest) {
         Ok(plan) => text += &missing(&plan),
         Err(error) => {
             let _ = write!(text, "\nthe smallest plan, {smallest}, cannot be run: {error}");
         }
     }
-    let ways = ways::<M>(settings, on);
+    let ways = ways::<T>(settings, on);
     if ways.is_empty() {
         text += "\nneither more GPUs, nor shorter sequences, nor a smaller batch make it fit; use a smaller model";
     } else {
@@ -68,9 +68,9 @@ fn missing(PlannedRun { candidate, run }: &PlannedRun) -> String {
 }
 
 /// Returns changes of the settings with a plan that fits.
-fn ways<M: LanguageModel>(settings: &RunSettings, on: &SizedCluster) -> Vec<(String, PlannedRun)> {
+fn ways<T: Task>(settings: &RunSettings, on: &SizedCluster) -> Vec<(String, PlannedRun)> {
     let fitting = |settings: &RunSettings, on: &SizedCluster| {
-        let found = search::<M>(settings, on, Effort::TO_FIT).ok()?;
+        let found = search::<T>(settings, on, Effort::TO_FIT).ok()?;
         found.plans.into_iter().next()
     };
     let freed = || {

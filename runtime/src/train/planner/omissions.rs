@@ -8,7 +8,7 @@ use crate::backend::Bytes;
 use crate::layout::AxisId;
 use crate::mesh::MeshShape;
 use crate::nn::RecomputeOverride;
-use crate::train::LanguageModel;
+use crate::train::Task;
 use crate::train::config::RunSettings;
 use crate::train::plan::MemoryPlan;
 use meshwright_sim::cluster::SizedCluster;
@@ -55,7 +55,7 @@ impl fmt::Display for Omission {
 }
 
 /// Leaves out each part of the best plan that settings and batch allow to leave out.
-pub fn omissions<M: LanguageModel>(
+pub fn omissions<T: Task>(
     settings: &RunSettings,
     on: &SizedCluster,
     found: &Found,
@@ -70,7 +70,7 @@ pub fn omissions<M: LanguageModel>(
         if !is_large && model.outline.layers * candidate.micro_batches > 2 * QUICK_PASSES {
             return None;
         }
-        let run = (!is_large).then(|| simulate_candidate::<M>(settings, on, candidate));
+        let run = (!is_large).then(|| simulate_candidate::<T>(settings, on, candidate));
         let run = run.transpose().ok()?.map(|plan| plan.run);
         let memory_bytes = run.as_ref().map_or(state, |run| run.memory_bytes);
         Some(Omission {

@@ -5,7 +5,7 @@ use std::fmt::{self, Write};
 use serde_json::{Value, json};
 
 use crate::backend::Bytes;
-use crate::train::LanguageModel;
+use crate::train::Task;
 use crate::train::config::RunSettings;
 use crate::train::console::counted;
 use crate::train::simulate::{Seconds, SimulatedRun};
@@ -45,11 +45,7 @@ pub struct PlanReport {
 
 impl PlanReport {
     /// Creates the report of a search that has found plans.
-    pub fn new<M: LanguageModel>(
-        settings: &RunSettings,
-        on: &SizedCluster,
-        found: Found,
-    ) -> PlanReport {
+    pub fn new<T: Task>(settings: &RunSettings, on: &SizedCluster, found: Found) -> PlanReport {
         let (batch, seq, model) = (settings.batch, settings.seq, &found.model);
         let (node, outline, parameters) = (on.cluster.node(), &model.outline, model.parameters.all);
         let scale = RunScale { gpus: on.gpus, parameters, seq, node, outline };
@@ -59,9 +55,9 @@ impl PlanReport {
             seq,
             top: settings.top.unwrap_or(TOP),
             binds: binding(&found.plans[0].run),
-            omissions: omissions::<M>(settings, on, &found),
+            omissions: omissions::<T>(settings, on, &found),
             rules: check_rules(&scale, &found.plans),
-            scaling: settings.report.as_ref().map(|_| scaling_of::<M>(settings, on, &found)),
+            scaling: settings.report.as_ref().map(|_| scaling_of::<T>(settings, on, &found)),
             found,
         }
     }

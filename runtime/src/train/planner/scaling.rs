@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use crate::layout::AxisId;
 use crate::mesh::MeshShape;
-use crate::train::LanguageModel;
+use crate::train::Task;
 use crate::train::config::RunSettings;
 use meshwright_sim::cluster::SizedCluster;
 
@@ -36,7 +36,7 @@ pub struct ScalingPoint {
 
 /// Simulates the best plan on a quarter, half and twice of its GPUs, as far as settings and cluster accept that, and
 /// the dry run takes few seconds.
-pub fn scaling_of<M: LanguageModel>(
+pub fn scaling_of<T: Task>(
     settings: &RunSettings,
     on: &SizedCluster,
     found: &Found,
@@ -68,7 +68,7 @@ pub fn scaling_of<M: LanguageModel>(
         |(), (scaling, batch, candidate)| {
             let (mut settings, mut on) = (settings.clone(), on.clone());
             (settings.batch, on.gpus) = (*batch, candidate.mesh.world_size());
-            let plan = simulate_candidate::<M>(&settings, &on, candidate).ok()?;
+            let plan = simulate_candidate::<T>(&settings, &on, candidate).ok()?;
             Some(point(scaling, *batch, &plan))
         },
     );

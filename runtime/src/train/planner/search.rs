@@ -9,7 +9,7 @@ use crate::nn::RecomputeOverride;
 use crate::tensor::ParamRef;
 use crate::train::config::RunSettings;
 use crate::train::plan::{ModelPlan, OpenedModel, ParamCount};
-use crate::train::{Family, LanguageModel, Result};
+use crate::train::{Family, Result, Task};
 use meshwright_sim::cluster::SizedCluster;
 
 use super::bubbles::Bubbles;
@@ -47,14 +47,10 @@ pub struct Found {
 ///
 /// # Errors
 /// Settings that are wrong on every mesh, files of the model, and a cluster without a peak for the dtype.
-pub fn search<M: LanguageModel>(
-    settings: &RunSettings,
-    on: &SizedCluster,
-    effort: Effort,
-) -> Result<Found> {
+pub fn search<T: Task>(settings: &RunSettings, on: &SizedCluster, effort: Effort) -> Result<Found> {
     let mut left_out = LeftOut::default();
-    let model = open_model::<M>(settings, on)?;
-    let frames = frames::<M>(settings, on, &model, &mut left_out)?;
+    let model = open_model::<T>(settings, on)?;
+    let frames = frames::<T>(settings, on, &model, &mut left_out)?;
     let mut smallest = frames.smallest;
     let frames = frames.fitting;
     let mut keys = HashSet::new();
@@ -71,7 +67,7 @@ pub fn search<M: LanguageModel>(
         }
     }
     let considered = left_out.total() + candidates.len();
-    let cells = measure_cells::<M>(settings, on, &model, keys.into_iter().collect());
+    let cells = measure_cells::<T>(settings, on, &model, keys.into_iter().collect());
     let memory = USABLE_MEMORY * on.cluster.gpu.memory.value;
     let collectives = Collectives::new(&on.cluster);
     let mut estimator =
@@ -109,7 +105,7 @@ pub fn search<M: LanguageModel>(
     let before = estimated.len();
     estimated.retain(|(estimate, _)| estimate.seconds <= 2.0 * best);
     left_out.slow += before - estimated.len();
-    let mut plans = simulate_best::<M>(settings, on, effort, &model, estimated, &mut left_out)?;
+    let mut plans = simulate_best::<T>(settings, on, effort, &model, estimated, &mut left_out)?;
     rank(&mut plans, on.gpus);
     let limits = [on.cluster.gpu.memory.value, MEMORY_MARGIN * memory];
     let estimates = estimated_points(&all_estimated, &plans, limits);
@@ -117,10 +113,7 @@ pub fn search<M: LanguageModel>(
 }
 
 /// Opens the model and declares it on one rank.
-pub fn open_model<M: LanguageModel>(
-    settings: &RunSettings,
-    on: &SizedCluster,
-) -> Result<SearchedModel> {
+pub fn open_model<T: Task>(settings: &RunSettings, on: &SizedCluster) -> Result<SearchedModel> {
     let one = SizedCluster { cluster: Arc::clone(&on.cluster), gpus: 1 };
     let candidate = Candidate {
         mesh: MeshShape::SINGLE,
@@ -134,8 +127,8 @@ pub fn open_model<M: LanguageModel>(
     settings.batch = 1;
     settings.cp = None;
     let config = settings.resolve()?;
-    let opened = OpenedModel::<M::Config>::open(&config)?;
-    let plan = ModelPlan::new::<M>(&config, &opened.family, None, None)?;
+    let opened = OpenedModel::<T>::open(&config)?.without_weights();
+    let plan = ModelPlan::new::<T>(&config, &opened, None)?;
     let is_over_ep =
         |param: &ParamRef| param.dims().iter().any(|dim| dim.axes().contains(AxisId::Ep));
     Ok(SearchedModel {

@@ -7,7 +7,7 @@ use crate::mesh::MeshShape;
 use crate::schedule::ScheduleKind;
 use crate::tensor::ZeroStage;
 use crate::train::config::{ConfigError, RunSettings};
-use crate::train::{Error, LanguageModel, Result};
+use crate::train::{Error, Result, Task};
 use meshwright_sim::cluster::SizedCluster;
 
 use super::candidate::Candidate;
@@ -54,7 +54,7 @@ const TRIES: usize = 2;
 ///
 /// # Errors
 /// That are not of a candidate.
-pub fn simulate_best<M: LanguageModel>(
+pub fn simulate_best<T: Task>(
     settings: &RunSettings,
     on: &SizedCluster,
     effort: Effort,
@@ -84,7 +84,7 @@ pub fn simulate_best<M: LanguageModel>(
             .into_iter()
             .filter_map(|zero| best.take_quick(|candidate| kind(candidate) == (None, zero)));
         let first: Vec<_> = first.collect();
-        best.simulate::<M>(first)?;
+        best.simulate::<T>(first)?;
     }
     let (plans, mut simulated) = (best.plans.len() + effort.plans, 0);
     while best.plans.len() < plans && simulated < effort.candidates {
@@ -95,7 +95,7 @@ pub fn simulate_best<M: LanguageModel>(
             break;
         }
         simulated += next.len();
-        best.simulate::<M>(next)?;
+        best.simulate::<T>(next)?;
     }
     if effort.plans > 1 {
         for lacks in PARTS {
@@ -104,7 +104,7 @@ pub fn simulate_best<M: LanguageModel>(
                     break;
                 }
                 let Some(rival) = best.take_quick(lacks) else { break };
-                best.simulate::<M>(vec![rival])?;
+                best.simulate::<T>(vec![rival])?;
             }
         }
     }
@@ -196,12 +196,12 @@ impl Simulations<'_> {
     }
 
     /// Simulates candidates, and keeps those that fit.
-    fn simulate<M: LanguageModel>(&mut self, next: Vec<(Estimate, Candidate)>) -> Result<()> {
+    fn simulate<T: Task>(&mut self, next: Vec<(Estimate, Candidate)>) -> Result<()> {
         let (settings, on) = (self.settings, self.on);
         let runs = map_on_cores(
             &next,
             || (),
-            |(), (_, candidate)| simulate_candidate::<M>(settings, on, candidate),
+            |(), (_, candidate)| simulate_candidate::<T>(settings, on, candidate),
         );
         for ((estimate, _), run) in next.into_iter().zip(runs) {
             match run {

@@ -8,7 +8,7 @@ use crate::tensor::ZeroStage;
 use crate::train::auto_mesh::divisors;
 use crate::train::config::{Config, ConfigError, RunSettings, ScheduleSource};
 use crate::train::plan::{MemoryPlan, ParamCount, check_context};
-use crate::train::{Error, LanguageModel, Outline, Result};
+use crate::train::{Error, Outline, Result, Task};
 use meshwright_sim::cluster::SizedCluster;
 
 use super::candidate::Candidate;
@@ -50,7 +50,7 @@ pub struct Frames {
 ///
 /// # Errors
 /// A `--help` in the settings.
-pub fn frames<M: LanguageModel>(
+pub fn frames<T: Task>(
     settings: &RunSettings,
     on: &SizedCluster,
     model: &SearchedModel,
@@ -80,7 +80,7 @@ pub fn frames<M: LanguageModel>(
                     }
                     Err(asked) => return Err(Error::Config(asked)),
                 };
-                if let Err(error) = check_context::<M>(&config) {
+                if let Err(error) = check_context::<T>(&config) {
                     left_out.refuse_model(1, error.to_string());
                     continue;
                 }

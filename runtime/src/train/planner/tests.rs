@@ -20,8 +20,10 @@ use crate::layout::AxisId;
 use crate::models::llama::Llama;
 use crate::models::mixtral::Mixtral;
 use crate::nn::RecomputeOverride;
-use crate::train::Optimizers;
 use crate::train::plan::OpenedModel;
+use crate::train::{NextToken, Optimizers};
+
+type LlamaTask = NextToken<Llama>;
 
 /// A model of 1.2 B parameters.
 const LARGE: &str =
@@ -39,19 +41,19 @@ fn settings(line: &str) -> (RunSettings, SizedCluster) {
 fn frames_of(line: &str) -> (Frames, LeftOut) {
     let (settings, on) = settings(line);
     let mut left_out = LeftOut::default();
-    let model = open_model::<Llama>(&settings, &on).unwrap();
-    let frames = frames::<Llama>(&settings, &on, &model, &mut left_out).unwrap();
+    let model = open_model::<LlamaTask>(&settings, &on).unwrap();
+    let frames = frames::<LlamaTask>(&settings, &on, &model, &mut left_out).unwrap();
     (frames, left_out)
 }
 
 fn found(line: &str) -> Found {
     let (settings, on) = settings(line);
-    search::<Llama>(&settings, &on, Effort { plans: 3, ..Effort::to_rank(3) }).unwrap()
+    search::<LlamaTask>(&settings, &on, Effort { plans: 3, ..Effort::to_rank(3) }).unwrap()
 }
 
 fn refusal(line: &str) -> String {
     let (settings, on) = settings(line);
-    plan_run::<Llama>(&settings, &on).err().unwrap().to_string()
+    plan_run::<LlamaTask>(&settings, &on).err().unwrap().to_string()
 }
 
 /// Estimates select candidates; what is printed is simulated. They have to be near it. Memory is largest, 1.54 times
@@ -59,8 +61,8 @@ fn refusal(line: &str) -> String {
 #[test]
 fn estimates_are_near_simulations() {
     let (settings, on) = settings(&format!("--plan h100x16 {LARGE}"));
-    let model = open_model::<Llama>(&settings, &on).unwrap();
-    let frames = frames::<Llama>(&settings, &on, &model, &mut LeftOut::default()).unwrap();
+    let model = open_model::<LlamaTask>(&settings, &on).unwrap();
+    let frames = frames::<LlamaTask>(&settings, &on, &model, &mut LeftOut::default()).unwrap();
     let collectives = Collectives::new(&on.cluster);
     let bubbles = Bubbles::default();
     let mut estimator = Estimator { model: &model, limit: f64::INFINITY, collectives, bubbles };
@@ -72,9 +74,9 @@ fn estimates_are_near_simulations() {
             let key = CellKey::new(&candidate.mesh, rows, recompute);
             let config = key.config(&settings, &on, 1).unwrap();
             let opened = OpenedModel::open(&config).unwrap();
-            let Ok(cell) = key.measure::<Llama>(&settings, &opened, &on) else { continue };
+            let Ok(cell) = key.measure::<LlamaTask>(&settings, &opened, &on) else { continue };
             let estimate = estimator.estimate(frame, &candidate, &cell).unwrap().unwrap();
-            let run = simulate_candidate::<Llama>(&settings, &on, &candidate).unwrap().run;
+            let run = simulate_candidate::<LlamaTask>(&settings, &on, &candidate).unwrap().run;
             let (time, memory) =
                 (estimate.seconds / run.step_s, estimate.bytes / run.memory_bytes as f64);
             println!("{time:.2} {memory:.2} {candidate}");
@@ -101,12 +103,12 @@ fn cells_are_linear() {
             recompute: RecomputeOverride::Off,
             is_eager: false,
         };
-        simulate_candidate::<Llama>(&settings, &on, &candidate).unwrap()
+        simulate_candidate::<LlamaTask>(&settings, &on, &candidate).unwrap()
     };
     let (two, three) = (found(2), found(3));
     let key = CellKey::new(&two.candidate.mesh, 2, RecomputeOverride::Off);
     let opened = OpenedModel::open(&key.config(&settings, &on, 1).unwrap()).unwrap();
-    let cell = key.measure::<Llama>(&settings, &opened, &on).unwrap();
+    let cell = key.measure::<LlamaTask>(&settings, &opened, &on).unwrap();
     let (expected, pass) = (three.run.step_s - two.run.step_s, 24.0 * cell.layer + cell.ends);
     assert!((pass / expected - 1.0).abs() < 0.02, "{pass} for {expected}");
     let kept = 24.0 * cell.kept + cell.transient;
@@ -125,7 +127,7 @@ fn every_plan_fits_and_is_typed() {
         assert!(run.memory_bytes < run.gpu_memory_bytes);
         let flags = format!("--plan h100x8 {TINY}");
         let (settings, on) = settings(&flags);
-        let again = simulate_candidate::<Llama>(&settings, &on, candidate).unwrap();
+        let again = simulate_candidate::<LlamaTask>(&settings, &on, candidate).unwrap();
         assert_eq!(again.run.step_s, run.step_s);
         let typed = format!("t --simulate h100x8 {TINY} {candidate}");
         crate::train::Config::parse(typed.split_whitespace()).unwrap();
@@ -170,9 +172,10 @@ fn experts_are_split_only_where_there_are_some() {
     };
     assert!(!has_ep(&frames));
     let (settings, on) = settings(&line);
-    let model = open_model::<Mixtral>(&settings, &on).unwrap();
+    let model = open_model::<NextToken<Mixtral>>(&settings, &on).unwrap();
     let mixtral =
-        super::space::frames::<Mixtral>(&settings, &on, &model, &mut LeftOut::default()).unwrap();
+        super::space::frames::<NextToken<Mixtral>>(&settings, &on, &model, &mut LeftOut::default())
+            .unwrap();
     assert!(has_ep(&mixtral));
 }
 
@@ -213,7 +216,7 @@ fn a_run_is_planned() {
     let (mut settings, on) = settings(&format!("--plan h100x4 {TINY} --recompute full --cp ring"));
     settings.plan = None;
     let mut refused = 0;
-    let chosen = choose_planned::<Llama>(&settings, &on, |config| {
+    let chosen = choose_planned::<LlamaTask>(&settings, &on, |config| {
         assert!(config.simulate.is_none() && config.mesh.world_size() == 4);
         assert_eq!(config.recompute, Some(RecomputeOverride::Full));
         assert!(config.mesh.degree(AxisId::Cp) > 1);
@@ -225,7 +228,9 @@ fn a_run_is_planned() {
     let expected = format!("--mesh auto: --mesh {} --zero", chosen.config.mesh);
     assert!(chosen.reason.starts_with(&expected), "{}", chosen.reason);
     assert!(chosen.reason.ends_with("--plan h100-dgxx4 explains it"), "{}", chosen.reason);
-    assert!(choose_planned::<Llama>(&settings, &on, |_| Err(Error::Input("no".into()))).is_none());
+    assert!(
+        choose_planned::<LlamaTask>(&settings, &on, |_| Err(Error::Input("no".into()))).is_none()
+    );
 }
 
 /// No candidate, simulated in full, is faster than the plans of a search by more than a tie.
@@ -234,8 +239,8 @@ fn no_candidate_is_faster() {
     let sizes =
         "--hidden 2048 --layers 3 --heads 16 --kv-heads 8 --seq 8192 --batch 4 --vocab 32000";
     let (settings, on) = settings(&format!("--plan h100x4 {sizes}"));
-    let model = open_model::<Llama>(&settings, &on).unwrap();
-    let frames = frames::<Llama>(&settings, &on, &model, &mut LeftOut::default()).unwrap();
+    let model = open_model::<LlamaTask>(&settings, &on).unwrap();
+    let frames = frames::<LlamaTask>(&settings, &on, &model, &mut LeftOut::default()).unwrap();
     let mut candidates = Vec::new();
     for frame in &frames.fitting {
         for (_, micro_batches) in &frame.rows {
@@ -247,13 +252,13 @@ fn no_candidate_is_faster() {
     }
     assert!(candidates.len() > 100, "{}", candidates.len());
     let simulate = |(): &mut (), candidate: &Candidate| {
-        let run = simulate_candidate::<Llama>(&settings, &on, candidate).ok()?.run;
+        let run = simulate_candidate::<LlamaTask>(&settings, &on, candidate).ok()?.run;
         let fits = run.memory_bytes as f64 <= USABLE_MEMORY * run.gpu_memory_bytes as f64;
         fits.then_some(run.step_s)
     };
     let steps = map_on_cores(&candidates, || (), simulate);
     let fastest = steps.into_iter().flatten().fold(f64::INFINITY, f64::min);
-    let plans = search::<Llama>(&settings, &on, Effort::to_rank(5)).unwrap().plans;
+    let plans = search::<LlamaTask>(&settings, &on, Effort::to_rank(5)).unwrap().plans;
     let found = plans.iter().map(|plan| plan.run.step_s).fold(f64::INFINITY, f64::min);
     assert!(found <= fastest * (1.0 + tie(on.gpus)), "{found} s instead of {fastest}");
 }

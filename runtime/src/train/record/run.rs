@@ -7,7 +7,7 @@ use crate::layout::AxisId;
 use crate::tensor::Rank;
 use crate::train::plan::Plan;
 use crate::train::run::{RankLoop, Shared};
-use crate::train::{Error, LanguageModel, Result};
+use crate::train::{Error, Result, Task};
 use meshwright_sim::StepLog;
 
 use super::StepRecorder;
@@ -16,14 +16,14 @@ use super::StepRecorder;
 ///
 /// # Errors
 /// As a run.
-pub fn record_run<M: LanguageModel>(plan: &Plan) -> Result<Vec<StepLog>> {
+pub fn record_run<T: Task>(plan: &Plan) -> Result<Vec<StepLog>> {
     let (mesh, shared) = (plan.config.mesh, Shared::default());
     let last = mesh.coordinates(mesh.world_size() - 1);
     let logs = launch(&mesh, |comms| {
         let position = comms.coordinates().along(AxisId::Pp);
         let is_recorded = mesh.rank_of(&last.with(AxisId::Pp, position)) == comms.rank();
         let recorder = Arc::new(StepRecorder::new(mesh));
-        let run = RankLoop::<M>::on_rank(plan, &shared, comms, |comms, backend, settings| {
+        let run = RankLoop::<T>::on_rank(plan, &shared, comms, |comms, backend, settings| {
             if is_recorded {
                 recorder.observe(comms, backend, settings)
             } else {

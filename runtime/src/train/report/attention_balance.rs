@@ -211,7 +211,14 @@ mod tests {
                 let batch = |index: usize, of: usize| {
                     let rows = index * 5 / of..(index + 1) * 5 / of;
                     let starts = Some(&all[rows.start * 48..rows.end * 48]);
-                    MicroBatch { tokens: &[], targets: &[], starts, rows, place: [index, of] }
+                    MicroBatch {
+                        tokens: &[],
+                        targets: &[],
+                        starts,
+                        streams: None,
+                        rows,
+                        place: [index, of],
+                    }
                 };
                 let (mut total, mut longest) = (0, 0);
                 for micro_batch in [batch(0, 2), batch(1, 2)] {
@@ -239,8 +246,14 @@ mod tests {
         for ranks in 1..=8 {
             let sizes = AttentionSizes { position_ranks: ranks, ..CAUSAL };
             let balance = AttentionBalance::over_ranks(ranks, &[sizes, sizes], 6 * ranks);
-            let rows =
-                MicroBatch { tokens: &[], targets: &[], starts: None, rows: 3..8, place: [0, 1] };
+            let rows = MicroBatch {
+                tokens: &[],
+                targets: &[],
+                starts: None,
+                streams: None,
+                rows: 3..8,
+                place: [0, 1],
+            };
             let work = balance.work(&[rows]);
             assert!(work.total > 0 && work.total == work.longest, "{ranks}: {work:?}");
         }

@@ -87,7 +87,7 @@ impl StepObserver for MetricsRecorder<'_> {
         if rank.index() > 0 {
             return Ok(());
         }
-        let model = self.flops_per_token * report.tokens as f64;
+        let model = self.flops_per_token * report.positions as f64;
         let [mfu, hfu] = self.peak.utilization(model, sums[0], report.seconds);
         let line = StepMetrics {
             step: report.step,

@@ -52,6 +52,9 @@ pub struct StepReport<'a> {
     pub lr: f64,
     /// Tokens trained on in this step, over all ranks.
     pub tokens: u64,
+    /// Positions that rates are about: the tokens, or for the loss of a task, which may count rows, all positions of
+    /// all rows.
+    pub(in crate::train) positions: u64,
     /// Duration on this rank, from the read of its batch to its update.
     pub seconds: f64,
     /// The balance of attention over the ranks of `cp`: mean work by the most of a rank, if the mesh has this axis.
@@ -72,7 +75,7 @@ pub struct StepReport<'a> {
 impl StepReport<'_> {
     /// Returns the tokens per second, over all ranks.
     pub fn tokens_per_s(&self) -> f64 {
-        self.tokens as f64 / self.seconds
+        self.positions as f64 / self.seconds
     }
 
     /// Adds a metric of the program to the step, from [`StepObserver::end`]: a key of its line in the metrics file, and

@@ -8,7 +8,7 @@ use crate::train::config::{Config, DeviceChoice};
 use crate::train::machine::Machine;
 use crate::train::plan::Plan;
 use crate::train::simulate::SimulatedRun;
-use crate::train::{Error, LanguageModel, Result};
+use crate::train::{Error, Result, Task};
 use meshwright_sim::cluster::{Catalog, Cluster, ClusterError, SizedCluster};
 
 /// A predicted step time.
@@ -24,11 +24,11 @@ pub struct Prediction {
 
 impl Prediction {
     /// Simulates a step of `plan`; `None` if its cluster is unknown, or does not describe the run.
-    pub fn of_plan<M: LanguageModel>(plan: &Plan) -> Option<Prediction> {
+    pub fn of_plan<T: Task>(plan: &Plan) -> Option<Prediction> {
         let Config { cluster, mesh, dtype, device, .. } = &plan.config;
         let run = (mesh.world_size(), dtype.dtype(), *device);
         let on = cluster_of(cluster.as_ref(), run, &*plan.machine).ok()??;
-        let run = SimulatedRun::of_plan::<M>(plan, &on, false).ok()?;
+        let run = SimulatedRun::of_plan::<T>(plan, &on, false).ok()?;
         let SimulatedRun { cluster, step_s, uncertainty, .. } = run;
         Some(Prediction { cluster, step_s, uncertainty })
     }

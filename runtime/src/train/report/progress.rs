@@ -57,7 +57,7 @@ impl StepObserver for Progress {
             self.steps - done.min(self.steps),
         );
         let (tokens, seconds) = self.since_line;
-        self.since_line = (tokens + report.tokens, seconds + report.seconds);
+        self.since_line = (tokens + report.positions, seconds + report.seconds);
         let (tokens, seconds) = self.since_line;
         let (balance, rate) = (report.attention_balance, tokens as f64 / seconds);
         let own = report.own.to_vec();

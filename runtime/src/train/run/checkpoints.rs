@@ -2,14 +2,14 @@
 
 use crate::checkpoint::{EvaluationRecord, Keep, TrainState};
 use crate::train::config::SaveConfig;
-use crate::train::{Error, LanguageModel, Result};
+use crate::train::{Error, Result, Task};
 
 use super::evaluations::Evaluations;
 use super::finite_params::find_infinite_param;
 use super::rank_loop::RankLoop;
 use super::save::{save_to_folder, train_state};
 
-impl<M: LanguageModel> RankLoop<'_, M> {
+impl<T: Task> RankLoop<'_, T> {
     /// Saves a checkpoint after `steps` steps if one is due. Every rank calls it after each step.
     pub(super) fn save_if_due(&mut self, steps: u64) -> Result<()> {
         let config = &self.plan.config;

@@ -4,13 +4,13 @@ use std::path::PathBuf;
 
 use crate::comm::Site;
 use crate::train::step::NonFinite;
-use crate::train::{Error, LanguageModel, Result};
+use crate::train::{Error, Result, Task};
 
 use super::divergence::divergence_origin;
 use super::end_cause::EndCause;
 use super::rank_loop::RankLoop;
 
-impl<M: LanguageModel> RankLoop<'_, M> {
+impl<T: Task> RankLoop<'_, T> {
     /// Saves the state after `steps` steps, of a run that stops for `reason`. Every rank calls it.
     pub(super) fn save_for_stop(&mut self, steps: u64, reason: &str) -> Result<String> {
         let Some(save) = &self.plan.config.save else {

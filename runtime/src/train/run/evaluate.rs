@@ -10,7 +10,7 @@ use crate::train::evaluation::evaluate_batch;
 use crate::train::micro_batch::data_rows;
 use crate::train::plan::Validation;
 use crate::train::report::Evaluation;
-use crate::train::{Error, LanguageModel, Result};
+use crate::train::{Error, Result, Task};
 use meshwright_core::__internal as scope;
 
 use super::batch_check::check_first_batches;
@@ -19,7 +19,7 @@ use super::evaluations::Evaluations;
 use super::rank_loop::RankLoop;
 use super::stop::{begin_last, stop_reason};
 
-impl<M: LanguageModel> RankLoop<'_, M> {
+impl<T: Task> RankLoop<'_, T> {
     /// Returns true if no step follows after `steps` steps: all are done, or evaluations say to stop.
     pub(super) fn is_final(&self, steps: u64) -> bool {
         let stops = self.evaluations.as_ref().is_some_and(Evaluations::stop_early);
@@ -98,8 +98,7 @@ impl<M: LanguageModel> RankLoop<'_, M> {
                 }
                 let micro_batches: Vec<MicroBatch<'_>> =
                     (0..config.micro_batches).map(|index| batch.micro_batch(index)).collect();
-                let sizes = [config.batch, config.seq];
-                shares = evaluate_batch(&self.state, sizes, &micro_batches)?;
+                shares = evaluate_batch(&self.state, &*self.task, config.batch, &micro_batches)?;
             }
         }
         scope::end_span("evaluation", span);

@@ -3,11 +3,11 @@
 use crate::checkpoint::CheckpointWriter;
 use crate::train::config::SaveConfig;
 use crate::train::console::print_line;
-use crate::train::{Error, LanguageModel, Result};
+use crate::train::{Error, Result, Task};
 
 use super::rank_loop::RankLoop;
 
-impl<M: LanguageModel> RankLoop<'_, M> {
+impl<T: Task> RankLoop<'_, T> {
     /// Warns of a save that has failed, and removes what it has left. Every rank calls it with the same result.
     ///
     /// # Errors

@@ -1,12 +1,12 @@
 //! A run whose numbers are compared with those on other meshes.
 
 use crate::parity::Observed;
-use crate::train::{LanguageModel, Result};
+use crate::train::{Result, Task};
 
 use super::documents::DocumentsCheck;
 use super::rank_loop::RankLoop;
 
-impl<M: LanguageModel> RankLoop<'_, M> {
+impl<T: Task> RankLoop<'_, T> {
     /// Runs all steps, with rounding noise if there is a key, and returns their losses, gradients and parameters.
     pub fn observe_steps(mut self, noise: Option<u32>) -> Result<Observed> {
         let rank = self.state.rank.clone();

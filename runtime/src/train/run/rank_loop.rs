@@ -20,7 +20,7 @@ use crate::train::report::{
     AttentionBalance, OwnMetrics, SourceLosses, StepObserver, StepReport, StepUsage,
 };
 use crate::train::step::{RankState, StepFailure, StepStats, train_step};
-use crate::train::{Error, LanguageModel, Result};
+use crate::train::{Error, Result, Task};
 use meshwright_store::__internal::load_checkpoint;
 
 use super::background_save::BackgroundSave;
@@ -36,12 +36,13 @@ use super::stop::{begin_last, begin_steps, stop_reason};
 type Observers<'a> = [&'a mut dyn StepObserver];
 
 /// One rank, ready to train.
-pub struct RankLoop<'a, M: LanguageModel> {
+pub struct RankLoop<'a, T: Task> {
     pub(super) plan: &'a Plan,
+    pub(super) task: Arc<T>,
     pub(super) shared: &'a Shared,
     // Freed before the model, whose memory graphs refer to.
-    pub(super) graphs: CudaGraphs<(M::Batch, M::Seq)>,
-    pub(super) state: RankState<M>,
+    pub(super) graphs: CudaGraphs<T>,
+    pub(super) state: RankState<T::Model>,
     balance: Option<AttentionBalance>,
     batches: Prefetch,
     /// The reason why this rank trains no step after the present one.
@@ -63,7 +64,7 @@ pub struct RankLoop<'a, M: LanguageModel> {
     pub timer: Option<Arc<StepTimer>>,
 }
 
-impl<'a, M: LanguageModel> RankLoop<'a, M> {
+impl<'a, T: Task> RankLoop<'a, T> {
     /// Builds the model on this rank and loads its weights.
     pub fn new(plan: &'a Plan, shared: &'a Shared, comms: RankComms) -> Result<Self> {
         RankLoop::on_rank(plan, shared, comms, Rank::with_settings)
@@ -83,7 +84,8 @@ impl<'a, M: LanguageModel> RankLoop<'a, M> {
         let row_losses = config.has_metrics() && plan.dataset.sources().len() > 1;
         let settings = Settings { row_losses, ..plan.memory.settings(config) };
         let rank = create(comms, backend, settings);
-        let (built, mut pipeline) = build_model::<M>(&rank, &plan.sizes, plan.pipeline.as_ref())?;
+        let (built, mut pipeline) =
+            build_model::<T::Model>(&rank, &plan.sizes, plan.pipeline.as_ref())?;
         if let (Some(pipeline), Some(_)) = (&mut pipeline, &config.stage_times) {
             pipeline.measure_stages();
         }
@@ -122,6 +124,7 @@ impl<'a, M: LanguageModel> RankLoop<'a, M> {
             Some(pipeline) if !pipeline.is_in_rounds() && rank.comms().graph_pools().is_some() => {
                 Some("the messages of MESHWRIGHT_NCCL_P2P=pairs cannot be captured".to_owned())
             }
+            _ if !T::READS_TOKENS => Some("the inputs of this task cannot be captured".to_owned()),
             _ if plan.dataset.ignores_targets() => Some(
                 "the targets that --pack and --mask-borders ignore differ from step to step"
                     .to_owned(),
@@ -132,6 +135,7 @@ impl<'a, M: LanguageModel> RankLoop<'a, M> {
         let graphs = CudaGraphs::new(&rank, config.graphs, obstacle.as_deref());
         Ok(RankLoop {
             plan,
+            task: plan.task.get(),
             shared,
             graphs,
             state,
@@ -222,10 +226,11 @@ impl<'a, M: LanguageModel> RankLoop<'a, M> {
             (0..config.micro_batches).map(|index| batch.micro_batch(index)).collect();
         let sizes = [config.batch, config.seq];
         let input = StepInput { step, start, sizes, micro_batches: &micro_batches };
-        let (state, graphs) = (&mut self.state, &mut self.graphs);
+        let (state, graphs, task) = (&mut self.state, &mut self.graphs, &*self.task);
         let observed = self.observed.as_mut();
-        let (trained, usage) =
-            StepUsage::of(rank, || train_step(state, graphs, &config.optimizer, &input, observed));
+        let (trained, usage) = StepUsage::of(rank, || {
+            train_step(state, task, graphs, &config.optimizer, &input, observed)
+        });
         if let Some(timer) = &self.timer {
             timer.end_step(rank);
         }
@@ -234,6 +239,8 @@ impl<'a, M: LanguageModel> RankLoop<'a, M> {
                 StepFailure::NonFinite(found) => self.stop_diverged(step, &found),
                 StepFailure::Pipeline(error) => Error::Pipeline(error),
             })?;
+        // The loss of a task may count rows, but each position is computed.
+        let positions = if T::READS_TOKENS { tokens } else { (config.batch * config.seq) as u64 };
         let balance = self.balance.as_ref();
         let data = (&*self.plan.dataset, step);
         Ok(StepReport {
@@ -243,6 +250,7 @@ impl<'a, M: LanguageModel> RankLoop<'a, M> {
             grad_norm,
             lr,
             tokens,
+            positions,
             seconds,
             attention_balance: balance.map(|balance| balance.of_step(rank, &micro_batches)),
             save_failed: self.failed_saves.take_unreported(),

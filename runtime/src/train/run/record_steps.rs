@@ -5,12 +5,12 @@ use std::sync::Arc;
 use crate::tensor::Rank;
 use crate::train::record::StepRecorder;
 use crate::train::report::{StepObserver, StepReport};
-use crate::train::{LanguageModel, Result};
+use crate::train::{Result, Task};
 use meshwright_sim::StepLog;
 
 use super::RankLoop;
 
-impl<M: LanguageModel> RankLoop<'_, M> {
+impl<T: Task> RankLoop<'_, T> {
     /// Trains like [`run_steps`](Self::run_steps), without reports, and returns the log of the last step of a rank that
     /// `recorder` observes.
     pub fn record_steps(mut self, recorder: &Arc<StepRecorder>) -> Result<StepLog> {

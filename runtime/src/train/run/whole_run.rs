@@ -10,7 +10,7 @@ use crate::train::report::{
     MetricsRecorder, Progress, StepHistory, StepObserver, StepUsage, memory_use,
 };
 use crate::train::step::RankState;
-use crate::train::{Error, LanguageModel, Result, Summary};
+use crate::train::{Error, Result, Summary, Task};
 
 use super::documents::DocumentsCheck;
 use super::failed_export::describe_repeated_export;
@@ -31,7 +31,7 @@ pub enum RunEnd {
     Stopped(String),
 }
 
-impl<M: LanguageModel> RankLoop<'_, M> {
+impl<T: Task> RankLoop<'_, T> {
     /// Trains to the last step, or until the run is stopped, with the observers that the program has added.
     /// `measured` records the last steps, if there is one.
     pub fn run_steps(
@@ -130,6 +130,6 @@ impl<M: LanguageModel> RankLoop<'_, M> {
             return Ok((Vec::new(), 0));
         }
         let model = &built.model;
-        self.shared.sample(|| sample_continuation(rank, model, pipeline.as_ref(), self.plan))
+        self.shared.sample(|| sample_continuation::<T>(rank, model, pipeline.as_ref(), self.plan))
     }
 }

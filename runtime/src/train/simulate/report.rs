@@ -9,7 +9,7 @@ use crate::backend::{Category, KernelOp};
 use crate::layout::AxisId;
 use crate::train::config::Config;
 use crate::train::plan::Plan;
-use crate::train::{Error, LanguageModel, Result};
+use crate::train::{Error, Result, Task};
 use meshwright_comm::__internal::axes_name;
 use meshwright_sim::cluster::SizedCluster;
 use meshwright_sim::{
@@ -83,12 +83,12 @@ impl SimulatedRun {
     ///
     /// # Errors
     /// Of the dry run, and a cluster that cannot run the step: see [`simulate`].
-    pub fn of_plan<M: LanguageModel>(
+    pub fn of_plan<T: Task>(
         plan: &Plan,
         on: &SizedCluster,
         follows_course: bool,
     ) -> Result<SimulatedRun> {
-        let logs = plan.step_logs::<M>()?;
+        let logs = plan.step_logs::<T>()?;
         let Config { mesh, graphs, .. } = plan.config;
         let options =
             SimOptions { cuda_graphs: graphs, spans: follows_course, ..SimOptions::default() };

@@ -7,20 +7,20 @@ use crate::train::machine::{Machine, open_machine, suggested_ranks};
 use crate::train::plan::{OpenedModel, Plan, check_auto_ranks};
 use crate::train::planner::choose_planned;
 use crate::train::report::cluster_of;
-use crate::train::{LanguageModel, Result};
+use crate::train::{Result, Task};
 
 /// Chooses the mesh of `--mesh auto=N`, or of as many ranks as the machine suggests, prints it, and opens the machine.
 ///
 /// # Errors
 /// The reasons against each mesh if none fits, and of the machine and the model.
-pub fn choose_on_machine<M: LanguageModel>(
+pub fn choose_on_machine<T: Task>(
     settings: &RunSettings,
     ranks: Option<usize>,
     is_resumed: bool,
 ) -> Result<(Config, Box<dyn Machine>)> {
     let simulated = settings.simulate.as_ref().filter(|on| !on.cluster.gpu.is_shared());
     if let Some(on) = simulated.filter(|_| !is_resumed)
-        && let Some(ChosenMesh { config, reason }) = choose_planned::<M>(settings, on, |_| Ok(()))
+        && let Some(ChosenMesh { config, reason }) = choose_planned::<T>(settings, on, |_| Ok(()))
     {
         let machine = open_machine(&config)?;
         print_choice(machine.as_ref(), &reason);
@@ -40,10 +40,10 @@ pub fn choose_on_machine<M: LanguageModel>(
                 None => {
                     let machine = open_machine(config)?;
                     let memory = memory_for_choice(config, machine.as_ref());
-                    opened.insert((machine, OpenedModel::open(config)?, memory))
+                    opened.insert((machine, OpenedModel::<T>::open(config)?, memory))
                 }
             };
-            Plan::check_fit::<M>(config, model, memory.filter(|_| counts_memory))
+            Plan::check_fit::<T>(config, model, memory.filter(|_| counts_memory))
         })
     };
     let (chosen, fits_here) = match choose(true) {
@@ -54,10 +54,10 @@ pub fn choose_on_machine<M: LanguageModel>(
     let is_planned = device == DeviceChoice::Cuda && !is_dry_run && !is_resumed;
     let planned = match opened.as_ref().filter(|_| is_planned) {
         Some((machine, model, memory)) => {
-            let check = |config: &Config| Plan::check_fit::<M>(config, model, *memory);
+            let check = |config: &Config| Plan::check_fit::<T>(config, model, *memory);
             let run = (ranks, settings.dtype().dtype(), device);
             cluster_of(settings.cluster.as_ref(), run, machine.as_ref())?
-                .and_then(|on| choose_planned::<M>(settings, &on, check))
+                .and_then(|on| choose_planned::<T>(settings, &on, check))
         }
         None => None,
     };

@@ -10,13 +10,13 @@ use crate::train::planner::{PlannedRun, plan_run};
 use crate::train::preflight::compare_with_one_rank;
 use crate::train::record::record_run;
 use crate::train::simulate::{SimulatedRun, trace_of};
-use crate::train::{Error, LanguageModel, Result};
+use crate::train::{Error, Result, Task};
 use meshwright_sim::StepLog;
 use meshwright_sim::cluster::SizedCluster;
 
-use super::Trainer;
+use super::TaskTrainer;
 
-impl<M: LanguageModel> Trainer<M> {
+impl<T: Task> TaskTrainer<T> {
     /// Compares the losses, gradients and updates of the steps of the run with one rank's, all ranks as threads on the
     /// CPU, and returns how close they are, in one line.
     ///
@@ -25,7 +25,7 @@ impl<M: LanguageModel> Trainer<M> {
     /// one rank.
     #[track_caller]
     pub fn preflight(&self) -> Result<String> {
-        compare_with_one_rank::<M>(&self.plan)
+        compare_with_one_rank::<T>(&self.plan)
     }
 
     /// Describes a training step, from a dry run, which takes no memory and computes nothing, at each position along
@@ -45,7 +45,7 @@ impl<M: LanguageModel> Trainer<M> {
 
     /// Returns what [`explain`](Self::explain) describes.
     pub(crate) fn explanation(&self) -> Result<Explanation> {
-        Explanation::new::<M>(&self.plan)
+        Explanation::new::<T>(&self.plan)
     }
 
     /// Returns the logs of a step of a dry run, at each position along `pp`: every kernel, collective, message and
@@ -54,7 +54,7 @@ impl<M: LanguageModel> Trainer<M> {
     /// # Errors
     /// As [`explain`](Self::explain).
     pub fn step_logs(&self) -> Result<Vec<Arc<StepLog>>> {
-        self.plan.step_logs::<M>()
+        self.plan.step_logs::<T>()
     }
 
     /// Trains, and returns logs like [`step_logs`](Self::step_logs) of the last step that has run.
@@ -62,7 +62,7 @@ impl<M: LanguageModel> Trainer<M> {
     /// # Errors
     /// As [`train`](Self::train).
     pub fn record_steps(self) -> Result<Vec<StepLog>> {
-        record_run::<M>(&self.plan)
+        record_run::<T>(&self.plan)
     }
 
     /// Simulates a training step on all GPUs of a described cluster, by the replay of a dry run.
@@ -71,12 +71,12 @@ impl<M: LanguageModel> Trainer<M> {
     /// As [`explain`](Self::explain), and a cluster that cannot run the step: more ranks than it has GPUs, or a dtype
     /// without a known peak.
     pub fn simulate(&self, on: &SizedCluster) -> Result<SimulatedRun> {
-        SimulatedRun::of_plan::<M>(&self.plan, on, self.plan.config.follows_course())
+        SimulatedRun::of_plan::<T>(&self.plan, on, self.plan.config.follows_course())
     }
 
     /// Prints the report of `--simulate` or `--explain`, and writes its files.
     pub(super) fn print_dry_run(&self) -> Result<()> {
-        let Trainer { plan, files, .. } = self;
+        let TaskTrainer { plan, files, .. } = self;
         let Config { simulate, out, explain, mesh, .. } = &plan.config;
         let Some(on) = simulate else {
             let explanation = self.explanation()?;
@@ -97,12 +97,9 @@ impl<M: LanguageModel> Trainer<M> {
 ///
 /// # Errors
 /// As [`plan_run`], and files that cannot be written, before the search.
-pub(super) fn print_plan<M: LanguageModel>(
-    settings: &RunSettings,
-    on: &SizedCluster,
-) -> Result<String> {
+pub(super) fn print_plan<T: Task>(settings: &RunSettings, on: &SizedCluster) -> Result<String> {
     let files = DryRunFiles::check(settings.report.as_deref(), settings.trace.as_deref())?;
-    let report = plan_run::<M>(settings, on)?;
+    let report = plan_run::<T>(settings, on)?;
     files.write_report(|| page_of_plan(&report))?;
     let PlannedRun { candidate, run } = report.best();
     files.write_trace(|| trace_of(run, &candidate.mesh))?;

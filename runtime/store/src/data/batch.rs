@@ -2,10 +2,10 @@
 
 use std::ops::Range;
 
-use super::SamplePosition;
+use super::{SamplePosition, StreamData, StreamRows, Streams};
 
-/// The tokens of some samples, row after row.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// The tokens of some samples, row after row; or what a task makes of them, in `streams`.
+#[derive(Debug, Clone, PartialEq)]
 pub struct Batch {
     /// Inputs: rows x seq.
     pub tokens: Vec<u32>,
@@ -13,6 +13,8 @@ pub struct Batch {
     pub targets: Vec<u32>,
     /// The position in its row at which the document of each input begins, if rows hold documents: rows x seq.
     pub starts: Option<Vec<u32>>,
+    /// The streams of a task, and their data, in place of tokens and targets.
+    pub streams: Option<(Streams, Vec<StreamData>)>,
     /// Number of samples.
     pub rows: usize,
     /// Position of each sample in the data.
@@ -22,7 +24,7 @@ pub struct Batch {
 }
 
 /// The samples of a micro-batch in a [`Batch`], from [`Batch::micro_batch`].
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct MicroBatch<'a> {
     /// Inputs: rows x seq.
     pub tokens: &'a [u32],
@@ -30,6 +32,8 @@ pub struct MicroBatch<'a> {
     pub targets: &'a [u32],
     /// The position in its row at which the document of each input begins, if rows hold documents: rows x seq.
     pub starts: Option<&'a [u32]>,
+    /// The streams of a task, and their data, in place of tokens and targets.
+    pub streams: Option<(&'a Streams, Vec<StreamRows<'a>>)>,
     /// The samples as rows of the global batch.
     pub rows: Range<usize>,
     /// Index of the micro-batch, and the number of micro-batches.
@@ -53,6 +57,10 @@ impl Batch {
             tokens: &self.tokens[elements.clone()],
             targets: &self.targets[elements.clone()],
             starts: self.starts.as_ref().map(|starts| &starts[elements]),
+            streams: self
+                .streams
+                .as_ref()
+                .map(|(streams, data)| (streams, streams.rows(data, before..before + rows.len()))),
             rows,
             place: [index, self.micro_batches.len()],
         }

@@ -33,7 +33,10 @@ impl BatchHash {
             let of_row = row * seq..(row + 1) * seq;
             let starts = batch.starts.as_ref().map_or(&[][..], |starts| &starts[of_row.clone()]);
             let ids = [&batch.tokens[of_row.clone()], &batch.targets[of_row], starts].concat();
-            let ids: Vec<u8> = ids.iter().flat_map(|id| id.to_le_bytes()).collect();
+            let mut ids: Vec<u8> = ids.iter().flat_map(|id| id.to_le_bytes()).collect();
+            if let Some((streams, data)) = &batch.streams {
+                streams.add_bytes(data, row, &mut ids);
+            }
             let place = [place.epoch, place.start as u64].map(u64::to_le_bytes).concat();
             RowHash { place: xxh3_64(&place), ids: xxh3_64(&ids) }
         };

@@ -8,7 +8,7 @@ use super::fingerprint::Fingerprints;
 use super::source::{RowOptions, SourceRows};
 use super::{
     Batch, DataError, DataSource, DocumentOptions, Mixture, Order, SamplePosition, Sampler,
-    SourceRecord, TokenFile,
+    SourceRecord, Streams, TokenFile,
 };
 
 /// Blocks of 65,536 ids that are hashed to recognize data of several files: all of 134 million ids, and blocks at equal
@@ -193,8 +193,12 @@ impl Dataset {
 
     /// Returns the number of batches with which each row is read once.
     pub fn batches(&self) -> u64 {
-        let samples: u64 = self.sources.iter().map(|source| source.rows.rows()).sum();
-        samples.div_ceil(self.batch as u64)
+        self.rows_of_epoch().div_ceil(self.batch as u64)
+    }
+
+    /// Returns the number of rows of all sources.
+    pub fn rows_of_epoch(&self) -> u64 {
+        self.sources.iter().map(|source| source.rows.rows()).sum()
     }
 
     /// Returns the dataset as one of data from whose end this fraction is held out for validation: a run that is
@@ -263,8 +267,11 @@ impl Dataset {
         step: u64,
         micro_batches: &[Range<usize>],
     ) -> Result<Batch, DataError> {
-        let seq = self.seq;
         let n_rows = micro_batches.iter().map(Range::len).sum::<usize>();
+        if let Some(streams) = self.streams() {
+            return self.task_rows(step, micro_batches, streams);
+        }
+        let seq = self.seq;
         let mut tokens = vec![0; n_rows * seq];
         let mut targets = vec![0; n_rows * seq];
         let mut starts = self.documents.map(|_| vec![0; n_rows * seq]);
@@ -279,7 +286,36 @@ impl Dataset {
             places.push(self.read_row(step, row, parts)?);
         }
         let micro_batches = micro_batches.to_vec();
-        Ok(Batch { tokens, targets, starts, rows: n_rows, places, micro_batches })
+        Ok(Batch { tokens, targets, starts, streams: None, rows: n_rows, places, micro_batches })
+    }
+
+    /// Makes the rows of a task, as [`micro_batches`](Self::micro_batches).
+    fn task_rows(
+        &self,
+        step: u64,
+        micro_batches: &[Range<usize>],
+        streams: &Streams,
+    ) -> Result<Batch, DataError> {
+        let rows = micro_batches.iter().map(Range::len).sum::<usize>();
+        let mut data = streams.filling_rows(rows);
+        let mut places = Vec::with_capacity(rows);
+        for (index, row) in micro_batches.iter().cloned().flatten().enumerate() {
+            let (source, epoch, sample) = self.sample_at(step, row);
+            let start = if self.is_single_pass && epoch > 0 {
+                self.seq * sample as usize
+            } else {
+                source.rows.write_streams(epoch, sample, &mut data, index)?
+            };
+            places.push(SamplePosition { epoch, start });
+        }
+        let streams = Some((streams.clone(), data));
+        let (tokens, targets, micro_batches) = (Vec::new(), Vec::new(), micro_batches.to_vec());
+        Ok(Batch { tokens, targets, starts: None, streams, rows, places, micro_batches })
+    }
+
+    /// Returns the streams of the rows, if a task makes them.
+    pub fn streams(&self) -> Option<&Streams> {
+        self.sources[0].rows.streams()
     }
 
     /// Reads a row of the global batch of `step`, and returns its position.
@@ -317,6 +353,9 @@ impl Dataset {
     /// As [`rows`](Self::rows).
     pub fn first_tokens(&self, at_most: usize) -> Result<Vec<u32>, DataError> {
         let Some(file) = self.first_file() else {
+            if self.streams().is_some() {
+                return Ok(Vec::new());
+            }
             let (mut tokens, mut targets) = (vec![0; self.seq], vec![0; self.seq]);
             let parts = RowParts { tokens: &mut tokens, targets: &mut targets, starts: &mut [] };
             self.sources[0].rows.read_row(0, None, parts)?;

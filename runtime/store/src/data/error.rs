@@ -56,6 +56,16 @@ pub enum DataError {
         /// The reason.
         problem: String,
     },
+    /// An example that a task cannot make a row of.
+    #[error("--data: example {number} of {name}: {problem}")]
+    Example {
+        /// The name of the source.
+        name: String,
+        /// Its number, from 0.
+        number: u64,
+        /// The reason.
+        problem: String,
+    },
     /// Ids that can be read with either width.
     #[error(
         "--data: {name} can be read as u16 and as u32 ids; state the width by --token-dtype u16 or u32, or name it \

@@ -143,7 +143,7 @@ mod tests {
         let tokens = vec![step as u32];
         let micro_batches = rows_of_rank(1, 1, 0, 1);
         let (targets, places) = (tokens.clone(), Vec::new());
-        Batch { targets, tokens, starts: None, rows: 1, places, micro_batches }
+        Batch { targets, tokens, starts: None, streams: None, rows: 1, places, micro_batches }
     }
 
     #[test]

@@ -5,7 +5,7 @@ use super::fingerprint::ids_fingerprint;
 use super::row_source::MadeRows;
 use super::{
     Batch, DataError, DocumentOptions, FileRecord, Order, Packing, PackingWaste, SourceRecord,
-    TokenFile,
+    StreamData, Streams, TaskRows, TokenFile,
 };
 
 /// A source of data: files whose rows follow one another, and their weight in a mixture.
@@ -19,8 +19,40 @@ pub struct DataSource {
     pub order: Option<Order>,
     /// The files, in order. No row crosses their borders.
     pub files: Vec<TokenFile>,
-    /// The rows that a program makes instead of files.
-    pub made: Option<MadeRows>,
+    /// The rows that are made instead of read from files of tokens.
+    pub made: Option<Made>,
+}
+
+/// Rows that are made.
+#[derive(Debug, Clone)]
+pub enum Made {
+    /// Rows of tokens and targets, by a program.
+    Tokens(MadeRows),
+    /// Rows of streams, by a task.
+    Streams(TaskRows),
+}
+
+impl Made {
+    fn name(&self) -> &str {
+        match self {
+            Made::Tokens(rows) => rows.source().name(),
+            Made::Streams(rows) => rows.name(),
+        }
+    }
+
+    fn rows(&self) -> u64 {
+        match self {
+            Made::Tokens(rows) => rows.source().rows(),
+            Made::Streams(rows) => rows.rows(),
+        }
+    }
+
+    fn fingerprint(&self) -> String {
+        match self {
+            Made::Tokens(rows) => rows.source().fingerprint(),
+            Made::Streams(rows) => rows.fingerprint(),
+        }
+    }
 }
 
 impl DataSource {
@@ -37,8 +69,17 @@ impl DataSource {
 
     /// Creates a source of rows that a program makes.
     pub fn of_rows(rows: MadeRows) -> DataSource {
-        let name = rows.source().name().to_owned();
-        DataSource { made: Some(rows), ..DataSource::of_files(name, Vec::new()) }
+        DataSource::of_made(Made::Tokens(rows))
+    }
+
+    /// Creates a source of rows that a task makes of examples.
+    pub fn of_task(rows: TaskRows) -> DataSource {
+        DataSource::of_made(Made::Streams(rows))
+    }
+
+    fn of_made(made: Made) -> DataSource {
+        let name = made.name().to_owned();
+        DataSource { made: Some(made), ..DataSource::of_files(name, Vec::new()) }
     }
 
     /// Returns the number of tokens of all files.
@@ -51,7 +92,7 @@ impl DataSource {
 #[derive(Debug)]
 pub(super) struct SourceRows {
     files: Vec<FileRows>,
-    made: Option<MadeRows>,
+    made: Option<Made>,
     rows: u64,
     seq: usize,
     /// Tokens of all data before this source.
@@ -94,7 +135,7 @@ impl SourceRows {
     ) -> Result<SourceRows, DataError> {
         let RowOptions { seq, documents, has_short_rows } = *options;
         let DataSource { name, files, made, .. } = source;
-        if let Some(rows) = made.as_ref().map(|made| made.source().rows()) {
+        if let Some(rows) = made.as_ref().map(Made::rows) {
             if rows == 0 || documents.is_some() {
                 let problem = if rows == 0 {
                     "has no rows"
@@ -187,9 +228,9 @@ impl SourceRows {
         documents: Option<&DocumentOptions>,
         mut parts: RowParts<'_>,
     ) -> Result<usize, DataError> {
-        if let Some(made) = &self.made {
+        if let Some(Made::Tokens(made)) = &self.made {
             made.write_row(row, parts.tokens, parts.targets)?;
-            return Ok(self.first_token + row as usize * self.seq);
+            return Ok(self.made_start(row));
         }
         let (file, row) = self.file_of(row);
         file.tokens.check_length()?;
@@ -206,6 +247,38 @@ impl SourceRows {
             documents.separate(&file.tokens, start, &mut parts);
         }
         Ok(file.first_token + start)
+    }
+
+    /// Returns the streams of its rows, if a task makes them.
+    pub fn streams(&self) -> Option<&Streams> {
+        match &self.made {
+            Some(Made::Streams(rows)) => Some(rows.streams()),
+            _ => None,
+        }
+    }
+
+    /// Writes a row of an epoch, which a task makes, as row `index` of `data`. Returns its position in all data.
+    ///
+    /// # Errors
+    /// An example that cannot be read, or made a row of.
+    ///
+    /// # Panics
+    /// If no task makes the rows: a fault of the calling code.
+    pub fn write_streams(
+        &self,
+        epoch: u64,
+        row: u64,
+        data: &mut [StreamData],
+        index: usize,
+    ) -> Result<usize, DataError> {
+        let Some(Made::Streams(rows)) = &self.made else { unreachable!("a task makes the rows") };
+        rows.write_row(epoch, row, data, index)?;
+        Ok(self.made_start(row))
+    }
+
+    /// Returns the index of the first token of a row that is made.
+    fn made_start(&self, row: u64) -> usize {
+        self.first_token + row as usize * self.seq
     }
 
     /// Returns the record of the source for [`DataPosition`](super::DataPosition); `blocks` of its files are hashed.
@@ -226,7 +299,7 @@ impl SourceRows {
             Some(made) => vec![FileRecord {
                 file: name.to_owned(),
                 tokens: self.tokens(),
-                ids: made.source().fingerprint(),
+                ids: made.fingerprint(),
                 packing: None,
             }],
             None => self.files.iter().map(record).collect(),

@@ -12,7 +12,7 @@ use super::{Family, LanguageModel};
 ///
 /// Every [`LanguageModel`] is one. Models whose input is not a sequence of tokens, or whose output is not the next
 /// token, implement it instead.
-pub trait FamilyModel: Model + Module<In: SegmentData> {
+pub trait FamilyModel: Model + Module<In: SegmentData> + 'static {
     /// The dim of positions; declared `@ cp` if the ranks of `cp` may share a sequence. A model whose parameters have
     /// it takes one length only.
     type Positions: Whole<Home: SequenceHome>;

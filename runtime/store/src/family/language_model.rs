@@ -12,7 +12,9 @@ use super::Family;
 /// Its `forward` takes tokens. Loss and logits are computed from the output of `forward`, so that a pipeline can
 /// compute them on its last stage.
 pub trait LanguageModel:
-    Model + Module<In = Tokens<(<Self as LanguageModel>::Batch, <Self as LanguageModel>::Seq)>>
+    Model
+    + Module<In = Tokens<(<Self as LanguageModel>::Batch, <Self as LanguageModel>::Seq)>>
+    + 'static
 {
     /// The dim of sequences, declared `@ data`.
     type Batch: BatchDim;

@@ -105,6 +105,7 @@ fn flags_reach_their_fields() {
         z_loss: None,
         data: Some("d.bin".into()),
         rows: None,
+        task: None,
         tokenizer: Some("t.json".into()),
         text_key: Some("body".into()),
         token_dtype: Some(Encoding::U32),

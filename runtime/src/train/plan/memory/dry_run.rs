@@ -15,7 +15,7 @@ use crate::nn::Sizes;
 use crate::tensor::{Rank, Settings};
 use crate::train::config::{Config, DeviceChoice, SaveConfig};
 use crate::train::console::print_line;
-use crate::train::continuation::Continuation;
+use crate::train::continuation::ContinuedModel;
 use crate::train::cuda_graphs::CudaGraphs;
 use crate::train::evaluation::evaluate_batch;
 use crate::train::micro_batch::{StepInput, data_rows};
@@ -23,7 +23,8 @@ use crate::train::plan::pipeline::{PipelinePlan, build_model};
 use crate::train::record::StepRecorder;
 use crate::train::report::{StepUsage, UsageStart};
 use crate::train::step::{RankState, StepFailure, train_step};
-use crate::train::{Error, LanguageModel, Result};
+use crate::train::task::AnyTask;
+use crate::train::{Error, Result, Task};
 use meshwright_backend::__internal::ObservedBackend;
 use meshwright_sim::StepLog;
 use meshwright_store::__internal::saved_elements;
@@ -75,6 +76,7 @@ pub struct DryRunFindings {
 /// The run whose steps are dry-run.
 pub struct DryRun<'a> {
     pub config: &'a Config,
+    pub task: &'a AnyTask,
     pub sizes: &'a Sizes,
     pub pipeline: Option<&'a PipelinePlan>,
     /// True to record the last step, with all its micro-batches.
@@ -90,13 +92,13 @@ impl DryRun<'_> {
     ///
     /// # Errors
     /// Of the model or the optimizer.
-    pub fn on_position<M: LanguageModel>(
+    pub fn on_position<T: Task>(
         &self,
         position: usize,
         settings: Settings,
     ) -> Result<Option<DryRunFindings>> {
         let recorder = self.records.then(|| Arc::new(StepRecorder::new(self.config.mesh)));
-        let run = |rank: &Rank| self.run::<M>(rank, recorder.as_deref());
+        let run = |rank: &Rank| self.run::<T>(rank, recorder.as_deref());
         let outcome = self.launch(position, settings, recorder.as_ref(), run);
         let mut failures = match outcome {
             Ok(findings) => return Ok(Some(findings)),
@@ -138,15 +140,15 @@ impl DryRun<'_> {
     ///
     /// # Errors
     /// Of the model or the optimizer, and a failure of the dry run.
-    pub fn record_step<M: LanguageModel>(
+    pub fn record_step<T: Task>(
         &self,
         position: usize,
         settings: Settings,
     ) -> Result<Arc<StepLog>> {
         let recorder = Arc::new(StepRecorder::new(self.config.mesh));
         let outcome = self.launch(position, settings, Some(&recorder), |rank| {
-            let mut state = self.new_state::<M>(rank)?;
-            self.run_steps(rank, &mut state, usize::MAX, || recorder.begin_step())?;
+            let mut state = self.new_state::<T>(rank)?;
+            self.run_steps::<T>(rank, &mut state, usize::MAX, || recorder.begin_step())?;
             Ok(Arc::new(recorder.end_step()))
         });
         outcome.map_err(Error::of_ranks)
@@ -180,18 +182,14 @@ impl DryRun<'_> {
         })
     }
 
-    fn new_state<M: LanguageModel>(&self, rank: &Rank) -> Result<RankState<M>> {
-        let (built, pipeline) = build_model::<M>(rank, self.sizes, self.pipeline)?;
+    fn new_state<T: Task>(&self, rank: &Rank) -> Result<RankState<T::Model>> {
+        let (built, pipeline) = build_model::<T::Model>(rank, self.sizes, self.pipeline)?;
         Ok(RankState::new(rank.clone(), built, pipeline, &self.config.optimizer)?)
     }
 
-    fn run<M: LanguageModel>(
-        &self,
-        rank: &Rank,
-        recorder: Option<&StepRecorder>,
-    ) -> Result<DryRunFindings> {
-        let mut state = self.new_state::<M>(rank)?;
-        let [copied, copied_by_all] = self.copied_elements(rank, &state);
+    fn run<T: Task>(&self, rank: &Rank, recorder: Option<&StepRecorder>) -> Result<DryRunFindings> {
+        let mut state = self.new_state::<T>(rank)?;
+        let [copied, copied_by_all] = self.copied_elements::<T>(rank, &state);
         let copy = rank.allocator().alloc(DType::F32, copied, Category::Offloaded);
         let most_micro_batches = if recorder.is_some() { usize::MAX } else { MICRO_BATCHES };
         let start = RefCell::new(UsageStart::new(rank));
@@ -199,16 +197,16 @@ impl DryRun<'_> {
             recorder.into_iter().for_each(StepRecorder::begin_step);
             start.replace(UsageStart::new(rank));
         };
-        self.run_steps(rank, &mut state, most_micro_batches, begin_step)?;
+        self.run_steps::<T>(rank, &mut state, most_micro_batches, begin_step)?;
         let log = recorder.map(|recorder| Arc::new(recorder.end_step()));
         let is_whole = state.pipeline.is_some() || self.config.micro_batches <= most_micro_batches;
         let usage = is_whole.then(|| start.borrow().end(rank));
         drop(copy);
         let steps = peaks_of(rank);
         let uses_documents = rank.has_used_documents();
-        self.evaluate(rank, &state)?;
+        self.evaluate::<T>(rank, &state)?;
         let average = state.average.take();
-        let end = || self.export_and_sample(rank, &state);
+        let end = || self.export_and_sample::<T>(rank, &state);
         let without_sample = match average {
             Some(mut average) => average.with_average(end),
             None => end(),
@@ -234,7 +232,7 @@ impl DryRun<'_> {
 
     /// Returns the elements of the state that a rank copies to save them while it trains, and the elements that all
     /// ranks at its position along `pp` copy.
-    fn copied_elements<M: LanguageModel>(&self, rank: &Rank, state: &RankState<M>) -> [usize; 2] {
+    fn copied_elements<T: Task>(&self, rank: &Rank, state: &RankState<T::Model>) -> [usize; 2] {
         let save = self.config.save.as_ref().filter(|save| save.asynchronous);
         let is_before_end = |save: &SaveConfig| {
             save.best || save.every.is_some_and(|every| every < self.config.steps)
@@ -246,10 +244,10 @@ impl DryRun<'_> {
     }
 
     /// Exports and samples, and returns the peaks before the sampling.
-    fn export_and_sample<M: LanguageModel>(
+    fn export_and_sample<T: Task>(
         &self,
         rank: &Rank,
-        state: &RankState<M>,
+        state: &RankState<T::Model>,
     ) -> Result<Peaks> {
         if self.config.export_hf.is_some() {
             let params = state.built.params();
@@ -259,8 +257,10 @@ impl DryRun<'_> {
         }
         let peaks = peaks_of(rank);
         if self.config.sample_tokens > 0 {
-            let model = (&state.built.model, state.pipeline.as_ref());
-            let continuation = Continuation::new(rank, model, self.config, self.sizes);
+            let (model, pipeline) = (&state.built.model, state.pipeline.as_ref());
+            let DryRun { config, sizes, .. } = *self;
+            let continued = ContinuedModel { rank, model, pipeline, config, sizes };
+            let Some(continuation) = T::continuation(continued) else { return Ok(peaks) };
             // The last rank of `cp` has the position in the middle, and so the logits.
             let tokens = vec![0; continuation.width() / 2 + 1];
             continuation.draw_next(&tokens, 0)?;
@@ -269,23 +269,24 @@ impl DryRun<'_> {
     }
 
     /// Runs all steps, with at most a number of micro-batches if there is no pipeline.
-    fn run_steps<M: LanguageModel>(
+    fn run_steps<T: Task>(
         &self,
         rank: &Rank,
-        state: &mut RankState<M>,
+        state: &mut RankState<T::Model>,
         most_micro_batches: usize,
         begin_step: impl Fn(),
     ) -> Result<()> {
-        let mut graphs = CudaGraphs::new(rank, false, None);
+        let task = self.task.get::<T>();
+        let mut graphs = CudaGraphs::<T>::new(rank, false, None);
         let most = if state.pipeline.is_some() { usize::MAX } else { most_micro_batches };
-        self.with_micro_batches(rank, most, |sizes, micro_batches| {
+        self.with_micro_batches::<T, _>(rank, most, |sizes, micro_batches| {
             for step in 0..STEPS {
                 begin_step();
                 let start = Instant::now();
                 let input = StepInput { step, start, sizes, micro_batches };
                 // Numbers that are not finite are no failure here.
                 if let Err(StepFailure::Pipeline(error)) =
-                    train_step(state, &mut graphs, &self.config.optimizer, &input, None)
+                    train_step(state, &*task, &mut graphs, &self.config.optimizer, &input, None)
                 {
                     return Err(Error::Pipeline(error));
                 }
@@ -295,30 +296,34 @@ impl DryRun<'_> {
     }
 
     /// Evaluates a batch of validation data, if there are some.
-    fn evaluate<M: LanguageModel>(&self, rank: &Rank, state: &RankState<M>) -> Result<()> {
+    fn evaluate<T: Task>(&self, rank: &Rank, state: &RankState<T::Model>) -> Result<()> {
         if self.config.validation.is_none() {
             return Ok(());
         }
         // No micro-batch leaves anything to the next one.
-        let shares = self.with_micro_batches(rank, 1, |sizes, micro_batches| {
-            evaluate_batch(state, sizes, micro_batches)
+        let task = self.task.get::<T>();
+        let shares = self.with_micro_batches::<T, _>(rank, 1, |[batch, _], micro_batches| {
+            evaluate_batch(state, &*task, batch, micro_batches)
         });
         Ok(shares.map(drop)?)
     }
 
     /// Calls `run` with the sizes of a global batch, and with at most a number of this rank's micro-batches of it.
-    fn with_micro_batches<T>(
+    fn with_micro_batches<T: Task, R>(
         &self,
         rank: &Rank,
         most: usize,
-        run: impl FnOnce([usize; 2], &[MicroBatch<'_>]) -> T,
-    ) -> T {
+        run: impl FnOnce([usize; 2], &[MicroBatch<'_>]) -> R,
+    ) -> R {
         let config = self.config;
         let count = config.micro_batches;
         let rows = data_rows(rank, config.batch, count);
         let elements = rows.iter().map(Range::len).sum::<usize>() * config.seq;
         let (batch, zeros);
-        let micro_batches: Vec<MicroBatch<'_>> = if rank.leaves_out_numbers(elements) {
+        let micro_batches: Vec<MicroBatch<'_>> = if !T::READS_TOKENS {
+            batch = self.task.get::<T>().streams().filling_batch(rows);
+            (0..count.min(most)).map(|index| batch.micro_batch(index)).collect()
+        } else if rank.leaves_out_numbers(elements) {
             zeros = rank.zeros(elements);
             let rows = rows.iter().cloned().enumerate().take(most);
             rows.map(|(index, rows)| zero_micro_batch(config, &zeros, rows, [index, count]))
@@ -346,7 +351,8 @@ fn empty_batch(config: &Config, micro_batches: Vec<Range<usize>>) -> Batch {
     let second = seq / 2;
     let start = |token: usize| if token % seq < second { 0 } else { second as u32 };
     let starts = config.documents.map(|_| (0..rows * seq).map(start).collect());
-    Batch { targets: tokens.clone(), tokens, starts, rows, places: Vec::new(), micro_batches }
+    let (targets, streams, places) = (tokens.clone(), None, Vec::new());
+    Batch { targets, tokens, starts, streams, rows, places, micro_batches }
 }
 
 /// Returns a micro-batch of rows of token 0, each of one document, whose numbers are all `zeros`.
@@ -357,7 +363,8 @@ fn zero_micro_batch<'a>(
     place: [usize; 2],
 ) -> MicroBatch<'a> {
     let tokens = &zeros[..rows.len() * config.seq];
-    MicroBatch { tokens, targets: tokens, starts: config.documents.map(|_| tokens), rows, place }
+    let starts = config.documents.map(|_| tokens);
+    MicroBatch { tokens, targets: tokens, starts, streams: None, rows, place }
 }
 
 /// Returns the peaks of a rank so far.

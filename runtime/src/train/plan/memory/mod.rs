@@ -19,7 +19,7 @@ use crate::tensor::{Settings, ZeroStage};
 use crate::train::config::{Config, DeviceChoice, memory_advice};
 use crate::train::console::counted;
 use crate::train::report::StepUsage;
-use crate::train::{Error, LanguageModel, Outline, Result};
+use crate::train::{Error, Outline, Result, Task};
 
 use meshwright_sim::StepLog;
 
@@ -109,21 +109,21 @@ impl MemoryPlan {
     ///
     /// # Errors
     /// As the model and the optimizer; and if `--documents` is given for a model that ignores documents.
-    pub fn with_steps<M: LanguageModel>(
+    pub fn with_steps<T: Task>(
         self,
         run: &DryRun<'_>,
         outline: &Outline,
         available: Option<f64>,
     ) -> Result<MemoryPlan> {
-        let plan = self.clone().with_dry_runs::<M>(run, outline, available)?;
+        let plan = self.clone().with_dry_runs::<T>(run, outline, available)?;
         let may_keep = run.config.zero == ZeroStage::Parameters;
         if !may_keep || plan.check_memory(run.config, available).is_ok() {
             return Ok(plan);
         }
-        MemoryPlan { keeps_last_units: false, ..self }.with_dry_runs::<M>(run, outline, available)
+        MemoryPlan { keeps_last_units: false, ..self }.with_dry_runs::<T>(run, outline, available)
     }
 
-    fn with_dry_runs<M: LanguageModel>(
+    fn with_dry_runs<T: Task>(
         self,
         run: &DryRun<'_>,
         outline: &Outline,
@@ -141,7 +141,7 @@ impl MemoryPlan {
                 // the needs of the continuation, whose length may change when a run is resumed.
                 let head = pipeline.map_or(0, PipelinePlan::position_of_head);
                 let unrecorded = DryRun { records: false, ..*run };
-                let Some(rest) = unrecorded.on_position::<M>(head, with_limit(Some(0)))? else {
+                let Some(rest) = unrecorded.on_position::<T>(head, with_limit(Some(0)))? else {
                     return Ok(self);
                 };
                 Some(logits_limit(logits, memory, rest.steps.total))
@@ -162,7 +162,7 @@ impl MemoryPlan {
         };
         let mut uses_documents = false;
         for position in 0..positions {
-            let found = run.on_position::<M>(position, with_limit(logits_limit))?;
+            let found = run.on_position::<T>(position, with_limit(logits_limit))?;
             let Some(found) = found else { return Ok(self) };
             let DryRunFindings { run: peaks, without_sample, without_copy, .. } = found;
             let uses = found.uses_documents;
