@@ -229,7 +229,7 @@ impl Case {
                 "gradient",
                 format!("{label}, `{name}`"),
                 distance,
-                GRADIENT.max(4.0 * noise),
+                GRADIENT.max(8.0 * noise),
             );
         }
     }

@@ -99,6 +99,10 @@ impl SequenceClassifier for BertClassifier {
         &config.labels
     }
 
+    fn labels_mut(config: &mut Self::Config) -> &mut ClassLabels {
+        &mut config.labels
+    }
+
     fn class_loss(
         &self,
         x: &Tensor<(Batch, Hidden)>,
@@ -134,6 +138,10 @@ text_encoder!(BertTokenClassifier);
 impl TokenClassifier for BertTokenClassifier {
     fn labels(config: &Self::Config) -> &ClassLabels {
         &config.labels
+    }
+
+    fn labels_mut(config: &mut Self::Config) -> &mut ClassLabels {
+        &mut config.labels
     }
 
     fn token_loss(&self, x: &Stream, labels: &Targets<(Batch, Seq)>) -> Loss<(Batch, Seq)> {

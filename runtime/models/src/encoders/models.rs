@@ -49,6 +49,9 @@ pub trait SequenceClassifier: TextEncoder {
     /// Returns the labels.
     fn labels(config: &Self::Config) -> &ClassLabels;
 
+    /// Returns the labels, to be changed.
+    fn labels_mut(config: &mut Self::Config) -> &mut ClassLabels;
+
     /// Returns the mean cross-entropy of the labels.
     fn class_loss(
         &self,
@@ -67,6 +70,9 @@ pub trait SequenceClassifier: TextEncoder {
 pub trait TokenClassifier: TextEncoder {
     /// Returns the labels.
     fn labels(config: &Self::Config) -> &ClassLabels;
+
+    /// Returns the labels, to be changed.
+    fn labels_mut(config: &mut Self::Config) -> &mut ClassLabels;
 
     /// Returns the mean cross-entropy of the labels that are not ignored.
     fn token_loss(

@@ -78,6 +78,10 @@ impl SequenceClassifier for ModernBertClassifier {
         &config.labels
     }
 
+    fn labels_mut(config: &mut Self::Config) -> &mut ClassLabels {
+        &mut config.labels
+    }
+
     fn class_loss(
         &self,
         x: &Tensor<(Batch, Hidden)>,
@@ -132,6 +136,10 @@ text_encoder!(ModernBertTokenClassifier);
 impl TokenClassifier for ModernBertTokenClassifier {
     fn labels(config: &Self::Config) -> &ClassLabels {
         &config.labels
+    }
+
+    fn labels_mut(config: &mut Self::Config) -> &mut ClassLabels {
+        &mut config.labels
     }
 
     fn token_loss(&self, x: &Stream, labels: &Targets<(Batch, Seq)>) -> Loss<(Batch, Seq)> {
