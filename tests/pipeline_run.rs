@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use meshwright::layout::Shape;
-use meshwright::nn::{Model, Module};
+use meshwright::nn::{Layer, Model, Module};
 use meshwright::optim::Optimizer;
 use meshwright::pipeline::{
     Pipeline, PipelineStep, StageCut, StageRequest, build_stages, plan_stages,
@@ -15,16 +15,6 @@ use meshwright::train::LanguageModel;
 use crate::compare::{Tensors, assert_same_bits};
 use crate::data::{Batches, Turn};
 use crate::run::{Outcome, Setup, on_setup_mesh};
-
-/// A model in stages: how its sequences, inputs and losses are made.
-pub struct StagedLoss<I, L> {
-    /// Positions of a sequence.
-    pub seq: usize,
-    /// Returns the input of a micro-batch, and what its loss needs beside the output.
-    pub input: I,
-    /// Returns the loss of an output.
-    pub loss: L,
-}
 
 /// Trains an `M` on `mesh`, whose `pp` ranks run `schedule` on stages cut by `cut`.
 ///
@@ -38,35 +28,48 @@ pub fn train_stages<M: LanguageModel>(
     cut: &StageCut,
     data: impl Batches,
 ) -> Outcome {
-    let staged = StagedLoss {
+    let job = Job {
         seq: data.seq(),
-        input: |rank: &Rank, turn| data.block(rank, turn),
-        loss: M::loss_of_output,
+        batch: |rank: &Rank, turn| data.block(rank, turn),
+        loss: |model: &M, output: &OutputOf<M>, targets: &_| model.loss_of_output(output, targets),
     };
-    train_staged(mesh, setup, schedule, cut, &staged)
+    train_job(mesh, setup, schedule, cut, &job)
 }
 
-/// Trains as [`train_stages`], with a loss of any kind.
+/// The output of a model.
+pub type OutputOf<M> = <M as Layer<<M as Module>::In>>::Out;
+
+/// Batches and loss of a model.
+pub struct Job<B, L> {
+    /// Positions that attentions count.
+    pub seq: usize,
+    /// Input of a micro-batch, and what its loss needs beside the output.
+    pub batch: B,
+    /// The loss of an output.
+    pub loss: L,
+}
+
+/// Trains as [`train_stages`] does, with batches and loss of any model.
 ///
 /// # Panics
 /// As [`train_stages`].
 #[track_caller]
-pub fn train_staged<M, E, S, I, L>(
+pub fn train_job<M, E, S, B, L>(
     mesh: &str,
     setup: &Setup,
     schedule: &Schedule,
     cut: &StageCut,
-    staged: &StagedLoss<I, L>,
+    job: &Job<B, L>,
 ) -> Outcome
 where
     M: Model + Module<In: SegmentData>,
     S: Shape,
-    I: Fn(&Rank, Turn) -> (M::In, E) + Sync,
+    B: Fn(&Rank, Turn) -> (M::In, E) + Sync,
     L: Fn(&M, &M::Out, &E) -> Loss<S> + Sync,
 {
     assert_eq!(setup.micro_batches, schedule.micro_batches, "the micro-batches of the schedule");
     let schedule = Arc::new(verify(schedule).unwrap_or_else(|faults| panic!("{faults:?}")));
-    let run = |rank: &Rank| run_rank::<M, E, S, I, L>(rank, setup, &schedule, cut, staged);
+    let run = |rank: &Rank| run_rank::<M, E, S, B, L>(rank, setup, &schedule, cut, job);
     let outcomes = on_setup_mesh(mesh, setup, run);
     let mut outcomes = outcomes.into_iter();
     let Some(mut all) = outcomes.next() else { panic!("{mesh} has no ranks") };
@@ -81,20 +84,20 @@ where
     all
 }
 
-fn run_rank<M, E, S, I, L>(
+fn run_rank<M, E, S, B, L>(
     rank: &Rank,
     setup: &Setup,
     schedule: &Arc<Verified>,
     cut: &StageCut,
-    staged: &StagedLoss<I, L>,
+    job: &Job<B, L>,
 ) -> Outcome
 where
     M: Model + Module<In: SegmentData>,
     S: Shape,
-    I: Fn(&Rank, Turn) -> (M::In, E),
+    B: Fn(&Rank, Turn) -> (M::In, E),
     L: Fn(&M, &M::Out, &E) -> Loss<S>,
 {
-    let request = StageRequest { placement: &schedule.lowered().placement, cut, seq: staged.seq };
+    let request = StageRequest { placement: &schedule.lowered().placement, cut, seq: job.seq };
     let plan = plan_stages::<M>(rank, &setup.sizes, &request);
     let plan = plan.unwrap_or_else(|error| panic!("{error}"));
     let built = build_stages::<M>(rank, &setup.sizes, &plan);
@@ -111,10 +114,10 @@ where
     for step in 0..setup.steps {
         rank.set_step(step);
         let count = setup.micro_batches;
-        let blocks = (0..count).map(|index| (staged.input)(rank, Turn { step, index, count }));
-        let (inputs, extras): (Vec<_>, Vec<_>) = blocks.unzip();
-        let result = pipeline.run_step(&built.model, &inputs, |model: &M, output, micro_batch| {
-            (staged.loss)(model, output, &extras[micro_batch])
+        let blocks = (0..count).map(|index| (job.batch)(rank, Turn { step, index, count }));
+        let (tokens, targets): (Vec<_>, Vec<_>) = blocks.unzip();
+        let result = pipeline.run_step(&built.model, &tokens, |model, output, micro_batch| {
+            (job.loss)(model, output, &targets[micro_batch])
         });
         let step_result = result.unwrap_or_else(|error| panic!("{error}"));
         let PipelineStep { losses: of_micro_batches, gradients, .. } = step_result;

@@ -5,7 +5,9 @@ mod encoders;
 mod families;
 mod mixtral;
 mod mutations;
+mod seq2seq;
 mod validation;
+mod vit;
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -197,5 +197,6 @@ pub use prelude::*;
 #[doc(hidden)]
 pub mod __private {
     pub use crate::testing::assert_mesh_independent;
+    pub use crate::train::task_entry;
     pub use meshwright_core::__private::*;
 }

@@ -213,11 +213,15 @@ impl ExampleSource for Letters {
     }
 }
 
-const SMALL: &str = "train --hidden 16 --heads 2 --layers 2 --ffn 24 --vocab 128 --seq 12 --batch 8 --steps 4 \
+const SMALL: &str = "--hidden 16 --heads 2 --layers 2 --ffn 24 --vocab 128 --seq 12 --batch 8 --steps 4 \
                      --threads 1 --lr 0.01";
 
 fn trainer<T: Task>(flags: &str, examples: Letters) -> meshwright::Result<TaskTrainer<T>> {
-    let words = format!("{SMALL} {flags}");
+    // Flags that are given again replace those of all runs.
+    let is_given = |pair: &&[&str]| !flags.split_whitespace().any(|word| word == pair[0]);
+    let defaults: Vec<&str> = SMALL.split_whitespace().collect();
+    let defaults = defaults.chunks(2).filter(is_given).flatten().copied().collect::<Vec<_>>();
+    let words = format!("train {} {flags}", defaults.join(" "));
     TaskTrainer::new(Config::parse(words.split_whitespace())?.with_examples(examples))
 }
 
@@ -271,7 +275,8 @@ fn a_task_is_resumed_bit_for_bit() {
     assert_eq!([&first.losses[..], &rest.losses].concat(), whole.losses);
     let other = format!("--mesh fsdp=2 --resume {}", save.display());
     let other = train::<Guessing>(&other).err().unwrap().to_string();
-    assert!(other.contains("--data: letters is other data than in the saved run"), "{other}");
+    assert!(other.contains("--data: letters for the task guessing with"), "{other}");
+    assert!(other.contains("the checkpoint, letters for the task tagging with"), "{other}");
 }
 
 #[test]

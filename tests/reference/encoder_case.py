@@ -19,6 +19,8 @@ class EncoderCase(FamilyCase):
     labels: int = 3
     has_types: bool = True
 
+    has_small_gradients = True
+
     def config(self):
         config = super().config()
         if self.use != "masked":
@@ -63,7 +65,10 @@ class EncoderCase(FamilyCase):
             return torch.nn.functional.mse_loss(logits.squeeze(-1), targets.to(logits.dtype))
         return super().loss(logits, targets)
 
-    def arrays(self, stream):
+    def batch_of_step(self, stream, step):
+        return self.rows(step)
+
+    def arrays(self, tokens, targets):
         """The rows of all steps, by name."""
         steps = [self.rows(step) for step in range(self.steps)]
         stacked = {key: torch.stack([texts[key] for texts, _ in steps]).numpy() for key in steps[0][0]}

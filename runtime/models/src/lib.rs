@@ -23,6 +23,11 @@ pub mod moe_decoder;
 pub mod neox;
 pub mod olmo2;
 pub mod prelude;
+mod stack_positions;
+pub mod t5;
+mod token_keys;
+pub mod vit;
+pub mod whisper;
 
 pub use bert::{BertClassifier, BertConfig, BertMaskedLm, BertTokenClassifier};
 pub use decoder::{Decoder, DecoderConfig};
@@ -38,6 +43,9 @@ pub use modernbert::{
 pub use moe_decoder::{MoeDecoder, MoeDecoderConfig};
 pub use neox::{GptNeox, GptNeoxConfig};
 pub use olmo2::{Olmo2, Olmo2Config};
+pub use t5::{T5, T5Config};
+pub use vit::{Vit, VitConfig};
+pub use whisper::{Whisper, WhisperConfig};
 
 meshwright_store::families! {
     /// All families of the library.

@@ -13,6 +13,7 @@ mod olmo2;
 mod other_content;
 mod stored;
 mod tensors;
+mod vit;
 mod whole;
 
 use std::fs;

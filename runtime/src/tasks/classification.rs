@@ -8,7 +8,6 @@ use super::labels::{GivenLabels, label};
 use super::texts::{TARGETS, TextFields, TextRows, text_input};
 use crate::data::{Example, Row, Streams};
 use crate::models::encoders::{ClassLabels, LabelKind, SequenceClassifier};
-use crate::nn::Module;
 use crate::tensor::{Loss, Targets};
 use crate::train::{Rows, Task, TaskSetup};
 
@@ -57,7 +56,7 @@ impl<M: SequenceClassifier> Task for Classification<M> {
     type Extra = Targets<(M::Batch,)>;
     type Over = (M::Batch,);
     type Flags = LabelFlags;
-    const NAME: &'static str = "classes of texts";
+    const NAME: &'static str = "classification";
 
     fn open(setup: &TaskSetup<'_, M::Config, LabelFlags>) -> Result<Self, String> {
         Self::new(TextRows::open::<M, _>(setup)?, setup)
@@ -77,16 +76,11 @@ impl<M: SequenceClassifier> Task for Classification<M> {
         Ok(())
     }
 
-    fn input(&self, rows: &Rows<'_>) -> (<M as Module>::In, Self::Extra) {
+    fn input(&self, rows: &Rows<'_>) -> (M::In, Self::Extra) {
         (text_input::<M>(rows), rows.tokens(TARGETS))
     }
 
-    fn loss(
-        &self,
-        model: &M,
-        output: &<M as Module>::Out,
-        labels: &Self::Extra,
-    ) -> Loss<(M::Batch,)> {
+    fn loss(&self, model: &M, output: &M::Out, labels: &Self::Extra) -> Loss<(M::Batch,)> {
         model.class_loss(output, labels)
     }
 }

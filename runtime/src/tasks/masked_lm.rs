@@ -8,7 +8,6 @@ use super::masking::{MaskOptions, MaskTokens};
 use super::texts::{IDS, TARGETS, TextFields, TextRows, text_input};
 use crate::data::{Example, Row, Streams};
 use crate::models::encoders::MaskedModel;
-use crate::nn::Module;
 use crate::tensor::{Loss, Targets};
 use crate::train::{Rows, Task, TaskSetup};
 
@@ -75,7 +74,7 @@ impl<M: MaskedModel> Task for MaskedLm<M> {
     type Extra = Targets<(M::Batch, M::Seq)>;
     type Over = (M::Batch, M::Seq);
     type Flags = MaskFlags;
-    const NAME: &'static str = "masked tokens";
+    const NAME: &'static str = "masked-tokens";
 
     fn open(setup: &TaskSetup<'_, M::Config, MaskFlags>) -> Result<MaskedLm<M>, String> {
         MaskedLm::new(TextRows::open::<M, _>(setup)?, setup.flags())
@@ -93,16 +92,11 @@ impl<M: MaskedModel> Task for MaskedLm<M> {
         Ok(())
     }
 
-    fn input(&self, rows: &Rows<'_>) -> (<M as Module>::In, Self::Extra) {
+    fn input(&self, rows: &Rows<'_>) -> (M::In, Self::Extra) {
         (text_input::<M>(rows), rows.tokens(TARGETS))
     }
 
-    fn loss(
-        &self,
-        model: &M,
-        output: &<M as Module>::Out,
-        targets: &Self::Extra,
-    ) -> Loss<(M::Batch, M::Seq)> {
+    fn loss(&self, model: &M, output: &M::Out, targets: &Self::Extra) -> Loss<(M::Batch, M::Seq)> {
         model.masked_loss(output, targets)
     }
 }

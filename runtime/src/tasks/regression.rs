@@ -7,7 +7,6 @@ use clap::Args;
 use super::texts::{TextFields, TextRows, text_input};
 use crate::data::{Example, Row, Streams};
 use crate::models::encoders::{ClassLabels, LabelKind, SequenceClassifier};
-use crate::nn::Module;
 use crate::tensor::{Loss, Targets, Tensor};
 use crate::train::{Rows, Task, TaskSetup};
 
@@ -45,7 +44,7 @@ impl<M: SequenceClassifier> Task for Regression<M> {
     type Extra = (Tensor<(M::Batch,)>, Targets<(M::Batch,)>);
     type Over = (M::Batch,);
     type Flags = NumberFlags;
-    const NAME: &'static str = "numbers of texts";
+    const NAME: &'static str = "regression";
 
     fn open(setup: &TaskSetup<'_, M::Config, NumberFlags>) -> Result<Self, String> {
         Self::new(TextRows::open::<M, _>(setup)?, setup)
@@ -71,14 +70,14 @@ impl<M: SequenceClassifier> Task for Regression<M> {
         Ok(())
     }
 
-    fn input(&self, rows: &Rows<'_>) -> (<M as Module>::In, Self::Extra) {
+    fn input(&self, rows: &Rows<'_>) -> (M::In, Self::Extra) {
         (text_input::<M>(rows), (rows.tensor(NUMBER), rows.counted()))
     }
 
     fn loss(
         &self,
         model: &M,
-        output: &<M as Module>::Out,
+        output: &M::Out,
         (numbers, counted): &Self::Extra,
     ) -> Loss<(M::Batch,)> {
         let errors = model.number(output) - numbers;

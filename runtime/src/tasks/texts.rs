@@ -4,7 +4,6 @@ use clap::Args;
 
 use crate::data::{Example, Row, Streams};
 use crate::models::encoders::TextEncoder;
-use crate::nn::Module;
 use crate::nn::layers::Padding;
 use crate::train::{Rows, TaskSetup};
 use meshwright_tokenize::{MarkedText, TextToMark, Tokenizer};
@@ -115,7 +114,7 @@ impl TextRows {
 }
 
 /// Returns the input of a model for rows of texts.
-pub(super) fn text_input<M: TextEncoder>(rows: &Rows<'_>) -> <M as Module>::In {
+pub(super) fn text_input<M: TextEncoder>(rows: &Rows<'_>) -> M::In {
     let padding = Padding::of_lengths(&rows.tokens::<(M::Batch,)>(LENGTH));
     M::text_input(rows.tokens(IDS), rows.tokens(TYPES), padding)
 }

@@ -8,7 +8,6 @@ use super::labels::{GivenLabels, label_of};
 use super::texts::{TARGETS, TextRows, text_input};
 use crate::data::{Example, Field, Row, Streams};
 use crate::models::encoders::{ClassLabels, TokenClassifier};
-use crate::nn::Module;
 use crate::tensor::{Loss, Targets};
 use crate::train::{Rows, Task, TaskSetup};
 use meshwright_tokenize::TextToMark;
@@ -68,7 +67,10 @@ impl<M: TokenClassifier> TokenClassification<M> {
         let list = match example.field(name)? {
             Field::List(list) => list,
             other => {
-                return Err(format!("`{name}` is {}, but has to be a list of labels", other.kind()));
+                return Err(format!(
+                    "`{name}` is {}, but has to be a list of labels",
+                    other.kind()
+                ));
             }
         };
         if list.len() != words {
@@ -91,7 +93,7 @@ impl<M: TokenClassifier> Task for TokenClassification<M> {
     type Extra = Targets<(M::Batch, M::Seq)>;
     type Over = (M::Batch, M::Seq);
     type Flags = WordFlags;
-    const NAME: &'static str = "classes of tokens";
+    const NAME: &'static str = "token-classification";
 
     fn open(setup: &TaskSetup<'_, M::Config, WordFlags>) -> Result<Self, String> {
         Self::new(TextRows::open::<M, _>(setup)?, setup)
@@ -121,16 +123,11 @@ impl<M: TokenClassifier> Task for TokenClassification<M> {
         Ok(())
     }
 
-    fn input(&self, rows: &Rows<'_>) -> (<M as Module>::In, Self::Extra) {
+    fn input(&self, rows: &Rows<'_>) -> (M::In, Self::Extra) {
         (text_input::<M>(rows), rows.tokens(TARGETS))
     }
 
-    fn loss(
-        &self,
-        model: &M,
-        output: &<M as Module>::Out,
-        labels: &Self::Extra,
-    ) -> Loss<(M::Batch, M::Seq)> {
+    fn loss(&self, model: &M, output: &M::Out, labels: &Self::Extra) -> Loss<(M::Batch, M::Seq)> {
         model.token_loss(output, labels)
     }
 }

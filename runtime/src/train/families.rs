@@ -32,18 +32,21 @@ pub fn train_family_of<F: FamilyList>(optimizers: &Optimizers) -> Result<()> {
     exit_on_panic(|| {
         let read = RunSettings::read_and::<()>(std::env::args_os(), optimizers);
         let picked = read.map_err(Error::Config).and_then(|(mut settings, ())| {
-            let family = pick::<F>(&mut settings)?;
-            let unknown =
-                || Error::Input(format!("--family: \"{family}\" is {}", none_of(&F::names())));
-            F::with(&family, Train(settings)).ok_or_else(unknown)?
+            let family = pick(&mut settings, &F::names())?;
+            F::with(&family, Train(settings)).ok_or_else(|| unknown_family(&family, &F::names()))?
         });
         picked.unwrap_or_else(|error| error.exit());
         Ok(())
     })
 }
 
-/// Trains a model with these settings.
-struct Train(RunSettings);
+/// Trains a language model with these settings.
+pub(super) struct Train(pub RunSettings);
+
+/// The error of a family that the program does not have.
+pub(super) fn unknown_family(family: &str, known: &[&str]) -> Error {
+    Error::Input(format!("--family: \"{family}\" is {}", none_of(known)))
+}
 
 impl WithFamily for Train {
     type Out = Result<()>;
@@ -53,9 +56,8 @@ impl WithFamily for Train {
     }
 }
 
-/// Returns the family that the settings name.
-fn pick<F: FamilyList>(settings: &mut RunSettings) -> Result<String> {
-    let known = F::names();
+/// Returns the family that the settings name, one of `known`, or the first one.
+pub(super) fn pick(settings: &mut RunSettings, known: &[&'static str]) -> Result<String> {
     if let Some((path, is_auto)) = settings.resume_path() {
         let auto = is_auto.then_some("--resume auto");
         let checkpoint = open_if_any(path, "--resume", auto)?;
@@ -64,13 +66,13 @@ fn pick<F: FamilyList>(settings: &mut RunSettings) -> Result<String> {
                 return Err(Error::Input(format!(
                     "--resume: {} is of a {family}, which is {}",
                     path.display(),
-                    none_of(&known)
+                    none_of(known)
                 )));
             }
             return Ok(family.to_owned());
         }
     }
-    let read = |path: &Path| read_model_type(path, &known);
+    let read = |path: &Path| read_model_type(path, known);
     if let Some(path) = &mut settings.init_from {
         fetch_model(path, &|folder| read(folder).map(drop))?;
     }

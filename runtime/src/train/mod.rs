@@ -25,6 +25,7 @@ mod run_on;
 mod simulate;
 mod step;
 mod task;
+mod task_programs;
 mod trainer;
 
 pub use crate::state_dict::{HfName, TrainingState, TrainingStateMut, import_hf};
@@ -47,5 +48,8 @@ pub use report::{
 pub use run_on::run_on;
 pub(crate) use run_on::run_on_shape;
 pub use simulate::{SimulatedRun, WholeRun};
-pub use task::{NextToken, Rows, Task, TaskSetup};
+#[doc(hidden)]
+pub use task::task_entry;
+pub use task::{NextToken, Rows, Task, TaskList, TaskSetup, WithTask};
+pub use task_programs::train_task_of;
 pub use trainer::{TaskTrainer, Trainer};

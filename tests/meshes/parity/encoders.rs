@@ -16,7 +16,7 @@ use meshwright::schedule::ScheduleKind;
 use meshwright::tensor::{Settings, ZeroStage};
 use meshwright_tests::compare::Report;
 use meshwright_tests::data::{TokenData, Turn};
-use meshwright_tests::pipeline_run::{StagedLoss, train_staged};
+use meshwright_tests::pipeline_run::{Job, train_job};
 use meshwright_tests::run::{Outcome, Setup, train};
 
 use super::table::report_parity;
@@ -186,13 +186,13 @@ fn check<M, E, S>(
         report_parity(&format!("{mesh}, stage {zero}, {recompute:?}"), &got, &one, &mut report);
     }
     let schedule = ScheduleKind::OneFOneB.generate(2, 1, 2).unwrap();
-    let staged = StagedLoss { seq: DATA.seq, input, loss: &loss };
+    let job = Job { seq: DATA.seq, batch: input, loss: &loss };
     for (mesh, counts, recompute) in
         [("pp=2", [1, 2], None), ("pp=2", [2, 1], full), ("pp=2,tp=2", [1, 2], None)]
     {
         let setup = Setup { micro_batches: 2, ..setup(0, recompute) };
         let cut = StageCut::Counts(counts.to_vec());
-        let got = train_staged::<M, E, S, _, _>(mesh, &setup, &schedule, &cut, &staged);
+        let got = train_job::<M, E, S, _, _>(mesh, &setup, &schedule, &cut, &job);
         let label = format!("{mesh}, {counts:?}, {recompute:?}");
         report_parity(&label, &without_noise(got), &one, &mut report);
     }

@@ -2,7 +2,7 @@
 
 use crate::context::{Rank, block_index};
 use crate::random;
-use meshwright_backend::{Buffer, DType};
+use meshwright_backend::{BlockIndex, Buffer, DType};
 use meshwright_mesh::__internal::local_len;
 use meshwright_mesh::Extent;
 
@@ -34,6 +34,13 @@ pub enum Init {
     /// Normally distributed with the standard deviation `gain * sqrt(2 / (fan_in + fan_out))`, of the **global** weight
     /// (Glorot and Bengio, "Understanding the difficulty of training deep feedforward neural networks", 2010).
     Xavier(f32),
+    /// Of a table of positions: row `t` holds the sines and then the cosines of `t / longest^(i / (n - 1))`, for `i`
+    /// below `n`, half of the width (as in Radford et al., "Robust Speech Recognition via Large-Scale Weak
+    /// Supervision", 2022).
+    Sinusoids {
+        /// The longest wavelength, in units of `2 pi` positions.
+        longest: f32,
+    },
 }
 
 impl Init {
@@ -47,6 +54,7 @@ impl Init {
             }
             Init::Uniform(bound) => ("the bound", bound, 0.0),
             Init::Kaiming(gain) | Init::Xavier(gain) => ("the gain", gain, 0.0),
+            Init::Sinusoids { longest } => ("the longest wavelength", longest, 0.0),
         };
         let range = if least == 0.0 { "a finite number of at least 0" } else { "a finite number" };
         let is_valid = number.is_finite() && number >= least;
@@ -65,6 +73,7 @@ impl Init {
             Init::Xavier(gain) => {
                 Distribution::Normal(gain * (2.0 / (fan_in + fan_out) as f32).sqrt())
             }
+            Init::Sinusoids { longest } => Distribution::Sinusoids(longest),
         }
     }
 }
@@ -74,6 +83,22 @@ enum Distribution {
     Constant(f32),
     Normal(f32),
     Uniform(f32),
+    /// Not random: of a table of positions, with the longest wavelength.
+    Sinusoids(f32),
+}
+
+/// Computes the block `index` of a table of sines and cosines of positions.
+fn sinusoids(longest: f32, index: &BlockIndex) -> Vec<f32> {
+    let width = index.global.last().map_or(1, |width| *width as u64).max(1);
+    let half = (width / 2).max(1);
+    let step = f64::from(longest).ln() / (half - 1).max(1) as f64;
+    let element = |at: usize| {
+        let at = index.global_index(at);
+        let (row, column) = (at / width, at % width);
+        let angle = row as f64 * (-step * (column % half) as f64).exp();
+        (if column < half { angle.sin() } else { angle.cos() }) as f32
+    };
+    (0..index.len()).map(element).collect()
 }
 
 /// Initialization of a parameter, with the row that is zeros, if there is one.
@@ -123,6 +148,9 @@ impl InitialValues {
             }
             Distribution::Uniform(bound) => {
                 backend.fill_uniform(key, bound, &block_index(extents), block.view_mut());
+            }
+            Distribution::Sinusoids(longest) => {
+                block.view_mut().write(&sinusoids(longest, &block_index(extents)));
             }
         }
         if let Some(row) = self.zero_row.and_then(|row| row.checked_sub(extents[0].offset))

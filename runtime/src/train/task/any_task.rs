@@ -19,9 +19,10 @@ impl AnyTask {
     /// As [`Task::configure`] and [`Task::open`].
     pub fn open<T: Task>(config: &Config, family: &mut ConfigOf<T>) -> Result<AnyTask> {
         let given = config.task.as_ref().and_then(|input| input.flags.clone());
-        let given = given.and_then(|flags| flags.downcast::<T::Flags>().ok());
         let flags = match given {
-            Some(flags) => flags,
+            Some(flags) => flags.downcast::<T::Flags>().map_err(|_| {
+                Error::Input(format!("--task: the flags are not those of the task {}", T::NAME))
+            })?,
             None => Arc::new(default_flags::<T::Flags>().map_err(Error::Input)?),
         };
         T::configure(family, &flags).map_err(Error::Input)?;

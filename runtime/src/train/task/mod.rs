@@ -2,6 +2,7 @@
 
 mod any_task;
 mod flags;
+mod list;
 mod next_token;
 mod rows;
 mod setup;
@@ -17,6 +18,7 @@ use super::continuation::{Continuation, ContinuedModel};
 
 pub use any_task::AnyTask;
 pub use flags::BothFlags;
+pub use list::{TaskList, WithTask, task_entry};
 pub use next_token::NextToken;
 pub use rows::Rows;
 pub use setup::TaskSetup;

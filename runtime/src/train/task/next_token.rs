@@ -25,7 +25,7 @@ impl<M: LanguageModel> Task for NextToken<M> {
     type Extra = TokensOf<M>;
     type Over = (M::Batch, M::Seq);
     type Flags = ();
-    const NAME: &'static str = "next token";
+    const NAME: &'static str = "next-token";
 
     fn open(setup: &TaskSetup<'_, <M as LanguageModel>::Config, ()>) -> Result<Self, String> {
         Ok(NextToken { seq: setup.seq(), model: PhantomData })

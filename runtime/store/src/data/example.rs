@@ -1,11 +1,15 @@
 //! Examples: what a task makes rows of, with fields by name.
 
 use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// One example of a source: fields by name, such as those of an object of a JSONL file.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Example {
     fields: Vec<(String, Field)>,
+    /// The folder that paths in the fields are relative to.
+    folder: Option<Arc<Path>>,
 }
 
 /// The value of a field of an [`Example`].
@@ -23,6 +27,8 @@ pub enum Field {
     List(Vec<Field>),
     /// Bytes, such as those of a file of an image.
     Bytes(Vec<u8>),
+    /// Fields by name.
+    Object(Example),
 }
 
 /// Examples that can be read in any order: a row follows from its number alone, on every mesh and after every resumed
@@ -50,7 +56,18 @@ pub trait ExampleSource: Send + Sync {
 impl Example {
     /// Creates an example of these fields.
     pub fn new(fields: impl IntoIterator<Item = (String, Field)>) -> Example {
-        Example { fields: fields.into_iter().collect() }
+        Example { fields: fields.into_iter().collect(), folder: None }
+    }
+
+    /// Returns the example with a folder that paths in its fields are relative to.
+    #[must_use]
+    pub fn in_folder(self, folder: Arc<Path>) -> Example {
+        Example { folder: Some(folder), ..self }
+    }
+
+    /// Returns the path that `path` in one of the fields names.
+    pub fn resolved(&self, path: &str) -> PathBuf {
+        self.folder.as_ref().map_or_else(|| PathBuf::from(path), |folder| folder.join(path))
     }
 
     /// Returns the names of the fields, in order.
@@ -129,6 +146,17 @@ impl Example {
             other => Err(format!("`{name}` is {}, but has to be bytes", other.kind())),
         }
     }
+
+    /// Returns the fields of an object.
+    ///
+    /// # Errors
+    /// As [`field`](Self::field), and a value that is no object.
+    pub fn object(&self, name: &str) -> Result<&Example, String> {
+        match self.field(name)? {
+            Field::Object(object) => Ok(object),
+            other => Err(format!("`{name}` is {}, but has to be an object", other.kind())),
+        }
+    }
 }
 
 fn number_of(name: &str, field: &Field) -> Result<f64, String> {
@@ -149,6 +177,7 @@ impl Field {
             Field::Number(_) => "a number",
             Field::List(_) => "a list",
             Field::Bytes(_) => "bytes",
+            Field::Object(_) => "an object",
         }
     }
 }

@@ -1,6 +1,9 @@
 //! Hashes of data, which identify a file of any size.
 
+use std::fs::File;
+use std::io;
 use std::ops::Range;
+use std::os::unix::fs::FileExt;
 
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
@@ -53,6 +56,17 @@ pub fn hash_blocks(bytes: &[u8]) -> u64 {
     let mut hash = Xxh3::new();
     blocks_of(bytes.len()).for_each(|block| hash.update(&bytes[block]));
     hash.digest()
+}
+
+/// Returns the XXH3 of [blocks](blocks_of) of a file of `len` bytes.
+pub fn hash_file_blocks(file: &File, len: u64) -> io::Result<u64> {
+    let (mut hash, mut bytes) = (Xxh3::new(), Vec::new());
+    for block in blocks_of(len as usize) {
+        bytes.resize(block.len(), 0);
+        file.read_exact_at(&mut bytes, block.start as u64)?;
+        hash.update(&bytes);
+    }
+    Ok(hash.digest())
 }
 
 /// Returns the XXH3 of at most `most` blocks of the ids of one of several files, in hexadecimal.

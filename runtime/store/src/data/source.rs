@@ -297,7 +297,10 @@ impl SourceRows {
         };
         let files = match &self.made {
             Some(made) => vec![FileRecord {
-                file: name.to_owned(),
+                file: match made {
+                    Made::Tokens(_) => name.to_owned(),
+                    Made::Streams(rows) => rows.described(),
+                },
                 tokens: self.tokens(),
                 ids: made.fingerprint(),
                 packing: None,

@@ -45,6 +45,11 @@ impl TaskRows {
         self.source.name()
     }
 
+    /// Returns the name of the source and the task.
+    pub(super) fn described(&self) -> String {
+        format!("{} for the task {}", self.source.name(), self.task)
+    }
+
     /// Returns the number of examples.
     pub(super) fn rows(&self) -> u64 {
         self.source.examples()

@@ -158,8 +158,11 @@ impl<C: ConfigKeys> Family for C {
         let HfKeys { sizes, table, .. } = written(self);
         let find = |flag| sizes.iter().find(|size| size.flag == flag).map(|size| size.value);
         let heads = find(SizeFlag::HEADS).unwrap_or(1);
+        // Of an encoder and a decoder there are two numbers.
+        let layers = sizes.iter().filter(|size| size.flag == SizeFlag::LAYERS);
+        let layers: usize = layers.map(|size| size.value).sum();
         Outline {
-            layers: find(SizeFlag::LAYERS).unwrap_or(1),
+            layers: layers.max(1),
             hidden: find(SizeFlag::HIDDEN).unwrap_or(1),
             heads,
             kv_heads: find(SizeFlag::KV_HEADS).unwrap_or(heads),

@@ -3,7 +3,7 @@
 /// Sizes of a transformer, to describe it and to check data and sequence lengths.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Outline {
-    /// Transformer blocks.
+    /// Transformer blocks, of all stacks.
     pub layers: usize,
     /// Width of the residual stream.
     pub hidden: usize,

@@ -14,18 +14,24 @@ pub struct HfName {
     pub fused: bool,
     /// Set if the parameter is a stack, and each of its weights has a tensor of its own.
     pub stacked: bool,
+    /// Sizes of the tensor's dims, with zeros behind them, if it has [other dims](Self::shaped) than the parameter; all
+    /// zeros if it does not.
+    pub shape: [usize; MAX_DIMS],
 }
+
+/// Most dims of a tensor with dims of its own.
+const MAX_DIMS: usize = 5;
 
 impl HfName {
     /// Names a parameter that is stored in the layout of the model: embeddings, heads, norms, biases, and weights
     /// stored `[in, out]`.
     pub const fn same(path: &'static str, name: &'static str) -> HfName {
-        HfName { path, name, transposed: false, fused: false, stacked: false }
+        HfName { path, name, transposed: false, fused: false, stacked: false, shape: [0; MAX_DIMS] }
     }
 
     /// Names the weight of a linear layer that is stored `[out, in]`.
     pub const fn transposed(path: &'static str, name: &'static str) -> HfName {
-        HfName { path, name, transposed: true, fused: false, stacked: false }
+        HfName { path, name, transposed: true, fused: false, stacked: false, shape: [0; MAX_DIMS] }
     }
 
     /// Names the weights of a stack, such as the experts of [`GroupedLinear`](meshwright_core::nn::GroupedLinear). Each
@@ -41,7 +47,7 @@ impl HfName {
     /// assert_eq!(of_layer.as_deref(), Some("model.layers.7.block_sparse_moe.experts.*.w3.weight"));
     /// ```
     pub const fn stacked(path: &'static str, name: &'static str) -> HfName {
-        HfName { path, name, transposed: true, fused: false, stacked: true }
+        HfName { path, name, transposed: true, fused: false, stacked: true, shape: [0; MAX_DIMS] }
     }
 
     /// Marks the parameter as one of several whose outputs share the tensor, as the outputs for queries, keys and
@@ -49,6 +55,36 @@ impl HfName {
     #[must_use]
     pub const fn fused(self) -> HfName {
         HfName { fused: true, ..self }
+    }
+
+    /// States the sizes of the tensor's dims, where they are not the sides of the matrix or the vector: those of a side
+    /// are written as several, in row-major order, or with dims of size 1 beside them. No element moves.
+    ///
+    /// ```
+    /// # use meshwright::prelude::HfName;
+    /// // A convolution of patches of 4 by 4 pixels, as a linear layer that reads 48 values.
+    /// const PATCHES: HfName =
+    ///     HfName::transposed("patches.weight", "projection.weight").shaped(&[32, 3, 4, 4]);
+    /// ```
+    ///
+    /// # Panics
+    /// If there are more than 5 dims, or one has no elements.
+    #[must_use]
+    pub const fn shaped(mut self, sizes: &[usize]) -> HfName {
+        assert!(sizes.len() <= MAX_DIMS, "a tensor of `HF_NAMES` has at most 5 dims");
+        let mut dim = 0;
+        while dim < sizes.len() {
+            assert!(sizes[dim] > 0, "a tensor of `HF_NAMES` has a dim without elements");
+            self.shape[dim] = sizes[dim];
+            dim += 1;
+        }
+        self
+    }
+
+    /// Returns the sizes of the tensor's dims, if they are [stated](Self::shaped).
+    pub(super) fn dims(&self) -> &[usize] {
+        let len = self.shape.iter().take_while(|size| **size > 0).count();
+        &self.shape[..len]
     }
 
     /// Returns the name of the tensor of the parameter at `path`, if this is its entry. Of a stack, whose weights have

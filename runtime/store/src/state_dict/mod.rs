@@ -10,6 +10,7 @@ mod hf_mapping;
 mod hf_name;
 mod hf_weights;
 pub(crate) mod snapshot;
+mod tensor_dim;
 mod tensor_slot;
 pub(crate) mod training_state;
 

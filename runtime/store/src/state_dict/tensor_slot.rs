@@ -4,10 +4,12 @@ use crate::checkpoint::TensorBox;
 use meshwright_core::tensor::{Extent, ParamRef};
 
 use super::hf_name::HfName;
+use super::tensor_dim::{TensorDim, regrouped};
 
 /// The slot of a parameter, or of one weight of a stack, in its tensor, and this rank's shard of it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct TensorSlot {
+    entry: HfName,
     is_transposed: bool,
     pub is_fused: bool,
     stack: Stack,
@@ -40,8 +42,31 @@ impl TensorSlot {
             0 => Stack::None,
             _ => Stack::Whole(param.local_extents()[0]),
         };
-        let (is_transposed, is_fused) = (entry.transposed, entry.fused);
-        TensorSlot { is_transposed, is_fused, stack, inputs, outputs, outputs_before, all_outputs }
+        let (entry, is_transposed, is_fused) = (*entry, entry.transposed, entry.fused);
+        TensorSlot {
+            entry,
+            is_transposed,
+            is_fused,
+            stack,
+            inputs,
+            outputs,
+            outputs_before,
+            all_outputs,
+        }
+    }
+
+    /// Checks that the dims that the entry states are those of the parameter in other groups.
+    ///
+    /// # Errors
+    /// The difference, as the end of a sentence about the parameter.
+    pub fn check_dims(&self) -> Result<(), String> {
+        match self.entry.dims() {
+            [] => Ok(()),
+            _ if self.is_fused || !matches!(self.stack, Stack::None) => {
+                Err("shares a tensor or is a stack, for which no dims can be stated".to_owned())
+            }
+            stated => regrouped(&self.sides(), stated).map(drop),
+        }
     }
 
     /// Returns the slots of the weights of a stack in tensors of their own; `None` if the parameter is not stacked.
@@ -69,19 +94,36 @@ impl TensorSlot {
 
     /// Returns the shape of the whole tensor.
     pub fn tensor_shape(&self) -> Vec<usize> {
-        self.in_tensor_order(|extent| extent.global, self.all_outputs)
+        self.dims().iter().map(|dim| dim.size).collect()
     }
 
     /// Returns this rank's part of the tensor, if it [holds](Self::is_held) one.
     pub fn local_box(&self) -> TensorBox {
-        let first_output = self.outputs_before + self.outputs.offset;
-        let offset = self.in_tensor_order(|extent| extent.offset, first_output);
-        let shape = self.in_tensor_order(|extent| extent.local, self.outputs.local);
+        let dims = self.dims();
+        let offset: Vec<usize> = dims.iter().map(|dim| dim.offset).collect();
+        let shape: Vec<usize> = dims.iter().map(|dim| dim.len).collect();
         TensorBox::new(&offset, &shape)
     }
 
-    /// Returns a number for each dim of the tensor: `of` the stack and of the inputs, and `outputs`.
-    fn in_tensor_order(&self, of: impl Fn(&Extent) -> usize, outputs: usize) -> Vec<usize> {
+    /// Returns the dims of the tensor.
+    fn dims(&self) -> Vec<TensorDim> {
+        let sides = self.sides();
+        match self.entry.dims() {
+            [] => sides,
+            // Other dims are refused when tensors are mapped.
+            stated => regrouped(&sides, stated).unwrap_or(sides),
+        }
+    }
+
+    /// Returns the stack and the sides of the matrix, in the order of the tensor.
+    fn sides(&self) -> Vec<TensorDim> {
+        let of = |extent: &Extent| {
+            let Extent { global: size, offset, local: len, .. } = *extent;
+            TensorDim { size, offset, len }
+        };
+        let first_output = self.outputs_before + self.outputs.offset;
+        let len = self.outputs.local;
+        let outputs = TensorDim { size: self.all_outputs, offset: first_output, len };
         let sides = match (&self.inputs, self.is_transposed) {
             (None, _) => vec![outputs],
             (Some(inputs), false) => vec![of(inputs), outputs],

@@ -96,11 +96,7 @@ impl<M> Built<M> {
         let is_counted = |param: &&ParamRef| {
             if param.is_table() { has_matmul(param) } else { counted(param.path()) }
         };
-        let used_elements = |param: &ParamRef| {
-            let experts = param.dims().first().filter(|_| param.stacked() > 0);
-            let chosen = experts.and_then(|experts| self.chosen.get(&(experts.key)()));
-            param.global_len() as f64 * chosen.unwrap_or(&1.0)
-        };
+        let used_elements = |param: &ParamRef| self.used_elements(param);
         let counted_params = || self.params.iter().filter(is_counted);
         let elements: f64 = counted_params().map(used_elements).sum();
         let frozen: f64 =
@@ -109,6 +105,38 @@ impl<M> Built<M> {
         let attentions = attentions.filter(|(path, _)| counted(path));
         let attention: usize = attentions.map(|(_, sizes)| sizes.products_per_query(seq)).sum();
         6.0 * elements - 2.0 * frozen + 6.0 * attention as f64
+    }
+
+    /// Returns the model FLOPs of training on one row, as [`flops_per_token`](Self::flops_per_token) counts them, of a
+    /// model whose parts have different numbers of positions: an encoder and a decoder. `positions` returns for the path
+    /// of a parameter, or of the matmul that reads a table, how many positions of a row go through it; and for that of an
+    /// attention the queries and the keys.
+    pub fn flops_per_row(&self, positions: impl Fn(&str) -> [usize; 2]) -> f64 {
+        let queries = |path: &str| positions(path)[0] as f64;
+        let positions_of = |param: &ParamRef| -> f64 {
+            if !param.is_table() {
+                return queries(param.path());
+            }
+            let matmuls = self.matmuls.iter().filter(|(path, _)| path == param.path());
+            matmuls.map(|(_, field)| queries(field)).sum()
+        };
+        let of_param = |param: &ParamRef| {
+            let passes = if param.is_frozen() { 4.0 } else { 6.0 };
+            passes * self.used_elements(param) * positions_of(param)
+        };
+        let params: f64 = self.params.iter().map(of_param).sum();
+        let of_attention = |(path, sizes): (&String, &AttentionSizes)| {
+            let [queries, keys] = positions(path);
+            6.0 * queries as f64 * sizes.products_per_query(keys) as f64
+        };
+        params + self.attention_paths.iter().zip(&self.attentions).map(of_attention).sum::<f64>()
+    }
+
+    /// Returns the elements of a parameter that each token uses: of experts, those that it chooses.
+    fn used_elements(&self, param: &ParamRef) -> f64 {
+        let experts = param.dims().first().filter(|_| param.stacked() > 0);
+        let chosen = experts.and_then(|experts| self.chosen.get(&(experts.key)()));
+        param.global_len() as f64 * chosen.unwrap_or(&1.0)
     }
 
     /// Number of elements of all global parameters.

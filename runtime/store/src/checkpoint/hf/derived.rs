@@ -17,6 +17,8 @@ const MASKED: f32 = -104.0;
 pub enum DerivedTensor {
     /// The weight of a head that is tied to this tensor.
     TiedTo(&'static str),
+    /// This tensor under another name.
+    CopyOf(&'static str),
     /// The causal mask of an attention: ones up to the diagonal, zeros after it.
     CausalMask,
     /// The score of a masked position.
@@ -32,7 +34,7 @@ impl DerivedTensor {
     /// The difference, as the end of a sentence about the tensor.
     pub(super) fn check(&self, shape: &[usize], values: &[f32]) -> Result<(), String> {
         let (is_same, reason) = match self {
-            DerivedTensor::TiedTo(_) => return Ok(()),
+            DerivedTensor::TiedTo(_) | DerivedTensor::CopyOf(_) => return Ok(()),
             DerivedTensor::CausalMask => (
                 is_causal_mask(shape, values),
                 "is not the mask of a causal attention, the only one that is supported",

@@ -101,6 +101,9 @@ impl HfFolder {
                 DerivedTensor::TiedTo(source) => {
                     opened.add_tied(source, (name, place), &mut config)?;
                 }
+                DerivedTensor::CopyOf(source) => {
+                    opened.add_copy(source, place, config.model_type())?;
+                }
                 kind => opened.check_derived(&kind, &place)?,
             }
         }
@@ -216,6 +219,28 @@ impl HfFolder {
             place.stored, embedding.stored
         ));
         self.add(name, place)
+    }
+
+    /// Adds a copy of the tensor `source`: nothing if both are equal.
+    fn add_copy(
+        &mut self,
+        source: &'static str,
+        place: StoredTensor,
+        model_type: &str,
+    ) -> Result<(), CheckpointError> {
+        let Some(original) = self.places.get(source) else {
+            // One weight, stored under its other name.
+            return self.add(source.to_owned(), place);
+        };
+        let [(path, file), (_, other)] = [&place, original].map(|place| &self.files[place.file]);
+        if are_equal((file, &place.stored), (other, &original.stored))? {
+            return Ok(());
+        }
+        let reason = format!(
+            "differs from `{}`, which a {model_type} has in its place; remove the one that is not used from the folder",
+            original.stored
+        );
+        Err(CheckpointError::tensor_error(path, &place.stored, reason))
     }
 
     fn check_derived(

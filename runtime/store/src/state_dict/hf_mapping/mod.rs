@@ -130,6 +130,9 @@ impl NameTable<'_> {
         };
         let fused_outputs = entry.fused.then(|| self.fused_outputs(entry, &numbers));
         let slot = TensorSlot::new(entry, param, fused_outputs);
+        slot.check_dims().map_err(|reason| {
+            StateDictError::Mapping(format!("`{path}`, stored as `{}`, {reason}", entry.name))
+        })?;
         if !entry.stacked {
             return Ok(vec![(numbered(entry.name, &numbers), slot)]);
         }

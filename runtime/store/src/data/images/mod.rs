@@ -1,0 +1,21 @@
+//! Images as examples: their bytes, decoded, resized, cut, and normalized as a Hugging Face image processor does.
+
+#[cfg_attr(not(feature = "images"), path = "no_decode.rs")]
+mod decode;
+mod image_bytes;
+mod preprocessing;
+mod resize;
+mod rgb_image;
+mod size_keys;
+#[cfg(all(test, feature = "images"))]
+mod tests;
+mod training_view;
+
+pub use image_bytes::image_bytes;
+pub use preprocessing::ImagePreprocessing;
+pub use resize::Resampling;
+pub use rgb_image::RgbImage;
+pub use training_view::TrainingView;
+
+use decode::decode;
+use resize::resize;
