@@ -23,12 +23,14 @@ pub struct Classification<M> {
 #[derive(Debug, Clone, PartialEq, Eq, Args)]
 pub struct LabelFlags {
     #[command(flatten)]
-    fields: TextFields,
+    /// Fields of examples.
+    pub fields: TextFields,
     /// Field of the label, by number or name
     #[arg(long, value_name = "NAME", default_value = "label")]
-    label_field: String,
+    pub label_field: String,
     #[command(flatten)]
-    labels: GivenLabels,
+    /// Labels of the model.
+    pub labels: GivenLabels,
 }
 
 impl<M: SequenceClassifier> Classification<M> {

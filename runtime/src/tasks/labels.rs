@@ -10,7 +10,7 @@ use crate::models::encoders::ClassLabels;
 pub struct GivenLabels {
     /// Labels of the model by name, or their number; by default those of its configuration
     #[arg(long, value_name = "NAME,..|N", value_delimiter = ',')]
-    labels: Option<Vec<String>>,
+    pub labels: Option<Vec<String>>,
 }
 
 impl GivenLabels {

@@ -24,16 +24,17 @@ pub struct MaskedLm<M> {
 #[derive(Debug, Clone, PartialEq, Args)]
 pub struct MaskFlags {
     #[command(flatten)]
-    fields: TextFields,
+    /// Fields of examples.
+    pub fields: TextFields,
     /// Part of the tokens that the model predicts
     #[arg(long, value_name = "PART", default_value_t = 0.15)]
-    mask_rate: f64,
+    pub mask_rate: f64,
     /// Part of these that become the mask; half of the others become random tokens, and the rest stays as it is
     #[arg(long, value_name = "PART", default_value_t = 0.8)]
-    masked_part: f64,
+    pub masked_part: f64,
     /// The token that stands for masked ones, if the tokenizer does not state it
     #[arg(long, value_name = "TOKEN")]
-    mask_token: Option<String>,
+    pub mask_token: Option<String>,
 }
 
 impl<M: MaskedModel> MaskedLm<M> {

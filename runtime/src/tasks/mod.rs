@@ -8,6 +8,24 @@ mod regression;
 mod texts;
 mod token_classification;
 
+use crate::models::{
+    BertClassifier, BertMaskedLm, BertTokenClassifier, ModernBertClassifier, ModernBertMaskedLm,
+    ModernBertTokenClassifier,
+};
+
+crate::tasks! {
+    /// Tasks of encoders of texts.
+    pub struct TextTasks:
+        MaskedLm<BertMaskedLm>,
+        MaskedLm<ModernBertMaskedLm>,
+        Classification<BertClassifier>,
+        Classification<ModernBertClassifier>,
+        Regression<BertClassifier>,
+        Regression<ModernBertClassifier>,
+        TokenClassification<BertTokenClassifier>,
+        TokenClassification<ModernBertTokenClassifier>;
+}
+
 pub use classification::{Classification, LabelFlags};
 pub use labels::GivenLabels;
 pub use masked_lm::{MaskFlags, MaskedLm};

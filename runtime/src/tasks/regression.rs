@@ -24,10 +24,11 @@ pub struct Regression<M> {
 #[derive(Debug, Clone, PartialEq, Eq, Args)]
 pub struct NumberFlags {
     #[command(flatten)]
-    fields: TextFields,
+    /// Fields of examples.
+    pub fields: TextFields,
     /// Field of the number
     #[arg(long, value_name = "NAME", default_value = "label")]
-    label_field: String,
+    pub label_field: String,
 }
 
 impl<M: SequenceClassifier> Regression<M> {

@@ -25,12 +25,13 @@ pub struct TokenClassification<M> {
 pub struct WordFlags {
     /// Field of the words of a text, a list
     #[arg(long, value_name = "NAME", default_value = "tokens")]
-    words_field: String,
+    pub words_field: String,
     /// Field of the labels of its words, by numbers or names
     #[arg(long, value_name = "NAME", default_value = "labels")]
-    label_field: String,
+    pub label_field: String,
     #[command(flatten)]
-    labels: GivenLabels,
+    /// Labels of the model.
+    pub labels: GivenLabels,
 }
 
 /// The label of a word that counts in no loss, as in `transformers`.

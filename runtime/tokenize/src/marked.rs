@@ -141,3 +141,48 @@ mod tests {
         assert!(Tokenizer::Bytes.encode_marked(TextToMark::One("a"), 0).is_err());
     }
 }
+
+#[cfg(all(test, feature = "tokenizers"))]
+mod file_tests {
+    use serde_json::json;
+
+    use super::super::test_tokenizer::{END, tokenizer_json, write};
+    use super::*;
+
+    /// A tokenizer that puts its end around and between texts.
+    fn tokenizer() -> Tokenizer {
+        let part = |id: &str, type_id: u32| json!({ "Sequence": { "id": id, "type_id": type_id } });
+        let end = |type_id: u32| json!({ "SpecialToken": { "id": END, "type_id": type_id } });
+        let mut json = tokenizer_json();
+        json["post_processor"] = json!({
+            "type": "TemplateProcessing",
+            "single": [end(0), part("A", 0), end(0)],
+            "pair": [end(0), part("A", 0), end(0), part("B", 1), end(1)],
+            "special_tokens": { END: { "id": END, "ids": [264], "tokens": [END] } },
+        });
+        let dir = tempfile::tempdir().unwrap();
+        Tokenizer::open(&write(dir.path(), &json)).unwrap()
+    }
+
+    #[test]
+    fn texts_have_special_tokens_types_and_words() {
+        let tokenizer = tokenizer();
+        assert_eq!(tokenizer.special_ids(), [264]);
+        assert_eq!(tokenizer.mask_token(), None);
+        let mark = |text, longest| tokenizer.encode_marked(text, longest).unwrap();
+        // "the", " the" and " and" are a token each.
+        let one = mark(TextToMark::One("the the and"), 8);
+        assert_eq!((one.ids, one.own), (vec![264, 257, 258, 262, 264], 3));
+        let two = mark(TextToMark::Two("the the and", "the"), 6);
+        assert_eq!((two.ids, two.own), (vec![264, 257, 258, 264, 257, 264], 3));
+        assert_eq!(two.types, [0, 0, 0, 0, 1, 1]);
+        let words = ["the".to_owned(), "x the".to_owned()];
+        let words = mark(TextToMark::Words(&words), 8);
+        assert_eq!(words.ids.len(), words.words.len());
+        assert_eq!(words.words, [None, Some(0), Some(1), Some(1), None]);
+        let empty = mark(TextToMark::One(""), 8);
+        assert_eq!((empty.ids, empty.own), (vec![264, 264], 0));
+        let text = tokenizer.encode_marked(TextToMark::One("a"), 2).unwrap_err();
+        assert_eq!(text, "a row of 2 tokens has no room for a text beside 2 special tokens");
+    }
+}
