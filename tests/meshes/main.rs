@@ -13,4 +13,5 @@ mod parity;
 mod preflight;
 mod promise;
 mod tasks;
+mod text_tasks;
 mod validation;
