@@ -12,5 +12,6 @@ mod optim;
 mod parity;
 mod preflight;
 mod promise;
+mod seq2seq_tasks;
 mod tasks;
 mod validation;
