@@ -24,19 +24,20 @@ fn altered_configurations_are_read_or_refused_by_key() {
 
 #[test]
 fn altered_configurations_of_encoders_are_read_or_refused_by_key() {
-    fuzz::<BertMaskedLm>("bert_masked");
-    fuzz::<BertClassifier>("bert_texts");
-    fuzz::<ModernBertMaskedLm>("modernbert_masked");
-    fuzz::<ModernBertClassifier>("modernbert_texts");
+    check::<BertMaskedLm>("bert_masked");
+    check::<BertClassifier>("bert_texts");
+    check::<ModernBertMaskedLm>("modernbert_masked");
+    check::<ModernBertClassifier>("modernbert_texts");
 }
 
 impl OfFamily for Fuzz {
     fn run<M: LanguageModel>(&self, name: &str) {
-        fuzz::<M>(name);
+        check::<M>(name);
     }
 }
 
-fn fuzz<M: FamilyModel>(name: &str) {
+/// Reads altered configurations of a case.
+pub(super) fn check<M: FamilyModel>(name: &str) {
     let original = config_of(&Case::open(name).folder);
     let known = keys_of(&Value::Object(original.clone()));
     let folder = tempfile::tempdir().unwrap();

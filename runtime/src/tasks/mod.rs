@@ -7,6 +7,7 @@ mod labels;
 mod masked_lm;
 mod masking;
 mod regression;
+mod seq2seq;
 mod texts;
 mod token_classification;
 
@@ -26,7 +27,9 @@ crate::tasks! {
         Regression<ModernBertClassifier>,
         TokenClassification<BertTokenClassifier>,
         TokenClassification<ModernBertTokenClassifier>,
-        ImageClassification;
+        ImageClassification,
+        Seq2Seq,
+        SpeechToText;
 }
 
 pub use classification::{Classification, LabelFlags};
@@ -36,5 +39,6 @@ pub use labels::GivenLabels;
 pub use masked_lm::{MaskFlags, MaskedLm};
 pub use masking::MaskOptions;
 pub use regression::{NumberFlags, Regression};
+pub use seq2seq::{Seq2Seq, Seq2SeqFlags, SpeechFlags, SpeechToText};
 pub use texts::TextFields;
 pub use token_classification::{TokenClassification, WordFlags};
