@@ -83,6 +83,7 @@
 #![warn(missing_docs)]
 
 mod parity;
+pub mod tasks;
 pub mod testing;
 pub mod train;
 

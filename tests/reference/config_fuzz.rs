@@ -4,8 +4,9 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use meshwright::checkpoint::hf::HfConfig;
+use meshwright::models::{BertClassifier, BertMaskedLm, ModernBertClassifier, ModernBertMaskedLm};
 use meshwright::rotary::RotaryFrequencies;
-use meshwright::train::{Family, LanguageModel};
+use meshwright::train::{Family, FamilyModel, LanguageModel};
 use serde_json::{Map, Value, json};
 
 use super::Case;
@@ -21,48 +22,61 @@ fn altered_configurations_are_read_or_refused_by_key() {
     each_case(&Fuzz);
 }
 
+#[test]
+fn altered_configurations_of_encoders_are_read_or_refused_by_key() {
+    check::<BertMaskedLm>("bert_masked");
+    check::<BertClassifier>("bert_texts");
+    check::<ModernBertMaskedLm>("modernbert_masked");
+    check::<ModernBertClassifier>("modernbert_texts");
+}
+
 impl OfFamily for Fuzz {
     fn run<M: LanguageModel>(&self, name: &str) {
-        let original = config_of(&Case::open(name).folder);
-        let known = keys_of(&Value::Object(original.clone()));
-        let folder = tempfile::tempdir().unwrap();
-        let (mut read, mut mistakes) = (0, Vec::new());
-        for seed in 0..ALTERATIONS {
-            let mut random = Random(seed);
-            let mut config = original.clone();
-            for _ in 0..=random.below(4) / 3 {
-                alter(&mut config, &mut random);
-            }
-            let config = Value::Object(config);
-            write_config(folder.path(), &config);
-            let result = catch_unwind(AssertUnwindSafe(|| read_all::<M>(folder.path())));
-            match result {
-                Ok(Ok(())) => read += 1,
-                Ok(Err(message)) => {
-                    // A key that is missing is of the original only.
-                    let keys = [keys_of(&config), known.clone()].concat();
-                    let names_key = keys.iter().any(|key| message.contains(key.as_str()));
-                    if message.lines().count() != 1 || !names_key {
-                        mistakes.push(format!("seed {seed}: {message}"));
-                    }
-                }
-                Err(_) => mistakes.push(format!("seed {seed}: a panic by {config}")),
-            }
-        }
-        assert!(mistakes.is_empty(), "{name}:\n{}", mistakes.join("\n"));
-        // Neither does a mistake of this test make all of them be refused.
-        assert!((ALTERATIONS / 20..ALTERATIONS).contains(&read), "{name}: {read} are read");
+        check::<M>(name);
     }
+}
+
+/// Reads altered configurations of a case.
+pub(super) fn check<M: FamilyModel>(name: &str) {
+    let original = config_of(&Case::open(name).folder);
+    let known = keys_of(&Value::Object(original.clone()));
+    let folder = tempfile::tempdir().unwrap();
+    let (mut read, mut mistakes) = (0, Vec::new());
+    for seed in 0..ALTERATIONS {
+        let mut random = Random(seed);
+        let mut config = original.clone();
+        for _ in 0..=random.below(4) / 3 {
+            alter(&mut config, &mut random);
+        }
+        let config = Value::Object(config);
+        write_config(folder.path(), &config);
+        let result = catch_unwind(AssertUnwindSafe(|| read_all::<M>(folder.path())));
+        match result {
+            Ok(Ok(())) => read += 1,
+            Ok(Err(message)) => {
+                // A key that is missing is of the original only.
+                let keys = [keys_of(&config), known.clone()].concat();
+                let names_key = keys.iter().any(|key| message.contains(key.as_str()));
+                if message.lines().count() != 1 || !names_key {
+                    mistakes.push(format!("seed {seed}: {message}"));
+                }
+            }
+            Err(_) => mistakes.push(format!("seed {seed}: a panic by {config}")),
+        }
+    }
+    assert!(mistakes.is_empty(), "{name}:\n{}", mistakes.join("\n"));
+    // Neither does a mistake of this test make all of them be refused.
+    assert!((ALTERATIONS / 20..ALTERATIONS).contains(&read), "{name}: {read} are read");
 }
 
 /// Reads a folder, and everything that follows from its configuration before memory is allocated.
 ///
 /// # Panics
 /// If the configuration that is written is another one.
-fn read_all<M: LanguageModel>(folder: &std::path::Path) -> Result<(), String> {
+fn read_all<M: FamilyModel>(folder: &std::path::Path) -> Result<(), String> {
     let read = || M::Config::read(folder, &[]).map_err(|error| error.to_string());
     let config = read()?.config;
-    let sizes = M::sizes(&config);
+    let sizes = M::dim_sizes(&config);
     for seq in [16, 1 << 20] {
         // Numbers for heads of other widths are refused.
         if let Ok(rope) = RotaryFrequencies::new(&sizes.rope, 8, seq) {
@@ -71,7 +85,7 @@ fn read_all<M: LanguageModel>(folder: &std::path::Path) -> Result<(), String> {
             assert!(are_finite, "{:?}: {rope:?}", sizes.rope);
         }
     }
-    M::hf_names(&config);
+    M::tensor_names(&config);
     config.outline();
     let written = config.to_json();
     write_config(folder, &written);

@@ -1,6 +1,7 @@
 //! Import and export of Hugging Face folders.
 
 mod decoder;
+mod encoders;
 mod gemma;
 mod gpt2;
 mod keys;
@@ -10,6 +11,7 @@ mod mixtures;
 mod neox;
 mod olmo2;
 mod other_content;
+mod seq2seq;
 mod stored;
 mod tensors;
 mod vit;

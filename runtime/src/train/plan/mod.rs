@@ -152,6 +152,11 @@ impl Plan {
         }
         let architecture = family.to_json();
         let hf_names = T::Model::tensor_names(&family);
+        if let Some(weights) = &weights {
+            let flag = "--init-from";
+            let new = weights.warning_of_new(&hf_tensors(&hf_names, &params, flag)?);
+            new.iter().for_each(|warning| print_line(&format!("warning: {flag}: {warning}")));
+        }
         if let Some(warning) = family.extend_positions(config.seq) {
             print_line(&format!("warning: --seq: {warning}"));
         }

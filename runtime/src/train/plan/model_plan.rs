@@ -2,7 +2,7 @@
 
 use crate::checkpoint::hf::HfFolder;
 use crate::layout::AxisId;
-use crate::nn::{RecomputeOverride, Sizes};
+use crate::nn::{Built, RecomputeOverride, Sizes};
 use crate::state_dict::{HfMapping, HfName};
 use crate::tensor::ParamRef;
 use crate::train::config::Config;
@@ -32,13 +32,32 @@ pub struct ModelPlan {
     pub flops: ModelFlops,
 }
 
-/// Model FLOPs of training on one token: see [`flops_per_token`](crate::nn::Built::flops_per_token).
+/// Model FLOPs of training on one of the `--seq` positions of a row: see [`flops_per_token`](crate::nn::Built::flops_per_token).
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ModelFlops {
     /// FLOPs of the matmuls with parameters.
     pub parameters: f64,
     /// FLOPs of attention, as if every token attended to all others.
     pub attention: f64,
+}
+
+impl ModelFlops {
+    /// Counts those of a task with rows of `seq` positions.
+    fn of<T: Task>(built: &Built<T::Model>, task: &T, seq: usize) -> ModelFlops {
+        let (parameters, all) = if T::READS_TOKENS {
+            (built.flops_per_token(0, |_| true), built.flops_per_token(seq, |_| true))
+        } else {
+            let without_keys = |path: &str| [task.positions(path, seq)[0], 0];
+            let all = built.flops_per_row(|path| task.positions(path, seq));
+            (built.flops_per_row(without_keys) / seq as f64, all / seq as f64)
+        };
+        ModelFlops { parameters, attention: all - parameters }
+    }
+
+    /// Returns all of them.
+    pub fn total(self) -> f64 {
+        self.parameters + self.attention
+    }
 }
 
 impl ModelPlan {
@@ -89,9 +108,7 @@ impl ModelPlan {
         check_batch_memory(config, row_bytes, available)?;
         let built = declare_model::<T::Model>(&rank, &sizes)?;
         let params = built.params();
-        let parameters = built.flops_per_token(0, |_| true);
-        let attention = built.flops_per_token(config.seq, |_| true) - parameters;
-        let flops = ModelFlops { parameters, attention };
+        let flops = ModelFlops::of::<T>(&built, &task.get::<T>(), config.seq);
         check_experts(config, &params)?;
         if let Some((weights, names)) = weights {
             let flag = "--init-from";

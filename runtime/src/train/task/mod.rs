@@ -91,6 +91,18 @@ pub trait Task: Sized + Send + Sync + 'static {
     /// The name in messages and checkpoints: a run is refused to resume with another task.
     const NAME: &'static str;
 
+    /// Sets what the flags decide in the configuration of the model, such as its labels.
+    ///
+    /// # Errors
+    /// Flags that are out of range, in a message that begins with the flag.
+    fn configure(
+        family: &mut <Self::Model as FamilyModel>::Config,
+        flags: &Self::Flags,
+    ) -> std::result::Result<(), String> {
+        let _ = (family, flags);
+        Ok(())
+    }
+
     /// Creates the task of a run.
     ///
     /// # Errors
@@ -124,6 +136,13 @@ pub trait Task: Sized + Send + Sync + 'static {
         output: &OutputOf<Self>,
         extra: &Self::Extra,
     ) -> Loss<Self::Over>;
+
+    /// Returns how many positions of a row go through the field at `path`, and of an attention the queries and the keys,
+    /// with which model FLOPs are counted. By default all are `--seq`; an encoder-decoder has others in its encoder.
+    fn positions(&self, path: &str, seq: usize) -> [usize; 2] {
+        let _ = path;
+        [seq; 2]
+    }
 
     /// True if rows are the tokens of files, with the next token as target: of [`NextToken`] only.
     #[doc(hidden)]
