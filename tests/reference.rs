@@ -1,6 +1,7 @@
 //! Parity of one rank with PyTorch, by the fixtures in `reference/`, which its README describes.
 
 mod config_fuzz;
+mod encoders;
 mod families;
 mod mixtral;
 mod mutations;
@@ -250,7 +251,8 @@ fn as_stored(
         let (entry, name) = found.unwrap_or_else(|| panic!("`{}` has no name", param.path()));
         let name = format!("grad.{name}");
         let reads = param.stacked()..param.stacked() + param.contracted();
-        let rows = sizes(&param.local_extents()[reads]);
+        let is_vector = param.local_extents().len() == 1;
+        let rows = if is_vector { 1 } else { sizes(&param.local_extents()[reads]) };
         let values = values(param);
         if entry.stacked {
             let weights = param.local_extents()[0].global;

@@ -14,4 +14,5 @@ mod preflight;
 mod promise;
 mod seq2seq_tasks;
 mod tasks;
+mod text_tasks;
 mod validation;

@@ -3,6 +3,7 @@
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 
+import numpy as np
 import torch
 
 LAYERS, INIT_STD = 2, 0.2
@@ -30,6 +31,9 @@ class Case:
     padding_share: float = field(default=0.0, kw_only=True)
     mutations: list = field(default_factory=list, kw_only=True)
 
+    # The noise of each gradient is stored.
+    has_small_gradients = False
+
     def build_model(self):
         """A random model whose attention, norms and gradients are far from trivial values."""
         torch.manual_seed(self.seed)
@@ -55,6 +59,19 @@ class Case:
 
     def forward(self, model, tokens):
         return model(input_ids=tokens)
+
+    def loss(self, logits, targets):
+        """The mean over the targets that are not ignored."""
+        flat = logits.reshape(-1, logits.shape[-1])
+        return torch.nn.functional.cross_entropy(flat, targets.reshape(-1))
+
+    def arrays(self, tokens, targets):
+        """What is stored of the data, beside the stream: the first step."""
+        ids = {"tokens": tokens.numpy(), "targets": targets.numpy()}
+        return {key: np.where(value == -100, 2**32 - 1, value).astype(np.uint32) for key, value in ids.items()}
+
+    def write_stream(self, stream, folder):
+        stream.astype("<u2").tofile(folder / "tokens.bin")
 
     def penalty(self, output):
         """A term of the objective that is not part of the loss."""

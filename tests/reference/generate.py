@@ -17,6 +17,7 @@ import torch
 import transformers
 from safetensors.numpy import save_file
 
+import bert_cases
 import decoder_cases
 import deepseek_cases
 import gemma_cases
@@ -30,7 +31,8 @@ BATCH = 4
 IGNORED = -100  # PyTorch's ignore index; written to the files as the largest u32.
 OPTIMIZER = {"betas": (0.9, 0.95), "eps": 1e-8, "weight_decay": 0.1}
 CASES = llama_cases.CASES + gpt2_cases.CASES + mixtral_cases.CASES
-FAMILIES = (decoder_cases.CASES + gemma_cases.CASES + norm_cases.CASES + moe_cases.CASES + deepseek_cases.CASES)
+FAMILIES = (decoder_cases.CASES + gemma_cases.CASES + norm_cases.CASES + moe_cases.CASES
+            + deepseek_cases.CASES + bert_cases.CASES)
 # Tolerances of the tests of families. A mutation moves a loss of a training run by at least ten times as much.
 TRAIN_LOSS, LOGITS = 2e-4, 5e-6
 
@@ -49,7 +51,7 @@ def token_stream(case):
 
 
 def batch_of_step(case, stream, step):
-    """Sequential order: sample i of step s is stream[(s * BATCH + i) * seq ..][.. seq + 1], but for cases of other data."""
+    """Sequential order: sample i of step s is stream[(s * BATCH + i) * seq ..][.. seq + 1]; images have their own."""
     if hasattr(case, "batch_of_step"):
         return case.batch_of_step(stream, step)
     starts = [(step * BATCH + i) * case.seq for i in range(BATCH)]
@@ -69,8 +71,7 @@ def mask_targets(case, targets):
 def loss_and_logits(case, model, tokens, targets):
     """Cross-entropy averaged over the targets that are not ignored, the objective, and the logits."""
     output = case.forward(model, tokens)
-    flat = output.logits.reshape(-1, output.logits.shape[-1])
-    loss = torch.nn.functional.cross_entropy(flat, targets.reshape(-1), ignore_index=IGNORED)
+    loss = case.loss(output.logits, targets)
     return loss, loss + case.penalty(output), output.logits
 
 
@@ -144,6 +145,12 @@ def noise_floor(single, double):
     return floor
 
 
+def noise_of_gradients(single, double):
+    """The same of each gradient, where it is above the tenth of the tolerance of tests."""
+    noise = {key: distance(value, double[1][key]) for key, value in single[1].items() if key.startswith("grad.")}
+    return {key: value for key, value in noise.items() if value > 1e-6}
+
+
 def write_case(case, out):
     """Both runs of a case, and its files; prints what should be looked at after a change.
 
@@ -155,7 +162,7 @@ def write_case(case, out):
     case.save_model(case.build_model(), folder)
 
     stream = token_stream(case)
-    stream.astype("<u2").tofile(folder / "tokens.bin")
+    case.write_stream(stream, folder)
     tokens, targets = batch_of_step(case, stream, 0)
     if case.masked:
         targets = mask_targets(case, targets)
@@ -164,14 +171,15 @@ def write_case(case, out):
     with case.exact():
         double = run(case, folder, torch.float64, stream, tokens, targets)
 
-    ids = {"tokens": tokens.numpy(), "targets": targets.numpy()}
-    arrays = {k: np.where(v == IGNORED, 2**32 - 1, v).astype(np.uint32) for k, v in ids.items()}
+    arrays = case.arrays(tokens, targets)
     arrays |= {key: value.contiguous().numpy() for key, value in single[1].items()}
     save_file(arrays, folder / "expected.safetensors")
     expected = {
         "batch": BATCH, "seq": case.seq, "steps": case.steps, "lr": case.lr, **OPTIMIZER, "clip": case.clip,
         **single[0], "f64": double[0], "noise_floor": noise_floor(single, double),
     }
+    if case.has_small_gradients:
+        expected["noise_of_gradients"] = noise_of_gradients(single, double)
     (folder / "expected.json").write_text(json.dumps(expected, indent=1) + "\n")
     idle = []
     print(case.name)

@@ -7,15 +7,18 @@ extern crate self as meshwright;
 
 #[macro_use]
 mod public_dims;
+pub mod bert;
 pub mod decoder;
 pub mod decoder_keys;
 pub mod deepseek;
+pub mod encoders;
 pub mod expert_keys;
 pub mod gemma;
 pub mod gpt2;
 pub mod gpt_oss;
 pub mod llama;
 pub mod mixtral;
+pub mod modernbert;
 pub mod moe_decoder;
 pub mod neox;
 pub mod olmo2;
@@ -26,6 +29,7 @@ mod token_keys;
 pub mod vit;
 pub mod whisper;
 
+pub use bert::{BertClassifier, BertConfig, BertMaskedLm, BertTokenClassifier};
 pub use decoder::{Decoder, DecoderConfig};
 pub use deepseek::{Deepseek, DeepseekConfig};
 pub use gemma::{Gemma, GemmaConfig, GemmaKind};
@@ -33,6 +37,9 @@ pub use gpt_oss::{GptOss, GptOssConfig};
 pub use gpt2::{Gpt2, Gpt2Config, Gpt2Dropout};
 pub use llama::{Llama, LlamaConfig};
 pub use mixtral::{Mixtral, MixtralConfig};
+pub use modernbert::{
+    ModernBertClassifier, ModernBertConfig, ModernBertMaskedLm, ModernBertTokenClassifier,
+};
 pub use moe_decoder::{MoeDecoder, MoeDecoderConfig};
 pub use neox::{GptNeox, GptNeoxConfig};
 pub use olmo2::{Olmo2, Olmo2Config};

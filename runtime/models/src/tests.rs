@@ -1,6 +1,7 @@
 //! Import and export of Hugging Face folders.
 
 mod decoder;
+mod encoders;
 mod gemma;
 mod gpt2;
 mod keys;

@@ -2,19 +2,23 @@
 
 use std::path::Path;
 
-use tokenizers::{ModelWrapper, Tokenizer};
+use tokenizers::{Encoding, ModelWrapper, PostProcessor, Tokenizer, TruncationDirection};
 use xxhash_rust::xxh3::xxh3_64;
 
 use meshwright_os::{InputFile, read_text};
 use meshwright_store::__internal::{IS_LFS_POINTER, is_lfs_pointer};
 
 use super::TokenizeError;
+use super::marked::{MarkedText, TextToMark, cut_longest};
 
 /// Most bytes of a file: that of a vocabulary of 256,000 tokens has less than a tenth of them.
 const MAX_JSON: u64 = 512 << 20;
 
 /// Names of the token that ends a text, in tokenizers whose folder does not state it.
 const ENDS_OF_TEXT: [&str; 5] = ["<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "<|eos|>"];
+
+/// Names of the token that stands for a masked one, in tokenizers whose folder does not state it.
+const MASKS: [&str; 2] = ["[MASK]", "<mask>"];
 
 /// A `tokenizer.json`.
 pub struct FileTokenizer {
@@ -73,13 +77,22 @@ impl FileTokenizer {
     /// Returns the token that ends a text: that of the `tokenizer_config.json` beside the file, or one with a common
     /// name.
     pub(super) fn end_of_text(&self) -> Option<u32> {
+        self.stated_token("eos_token", &ENDS_OF_TEXT)
+    }
+
+    /// Returns the token that stands for a masked one, found alike.
+    pub(super) fn mask_token(&self) -> Option<u32> {
+        self.stated_token("mask_token", &MASKS)
+    }
+
+    fn stated_token(&self, key: &str, common: &[&str]) -> Option<u32> {
         let config = Path::new(&self.name).with_file_name("tokenizer_config.json");
         let config = read_text(&config).ok().and_then(|text| serde_json::from_str(&text).ok());
         let config: serde_json::Value = config.unwrap_or_default();
-        let stated = &config["eos_token"];
+        let stated = &config[key];
         let stated = stated.as_str().or_else(|| stated["content"].as_str());
         let special = self.special_tokens();
-        let common = ENDS_OF_TEXT.into_iter().find(|name| special.iter().any(|own| own == name));
+        let common = common.iter().copied().find(|name| special.iter().any(|own| own == name));
         self.id(stated.or(common)?)
     }
 
@@ -88,6 +101,45 @@ impl FileTokenizer {
         let mut special: Vec<_> = added.into_iter().filter(|(_, token)| token.special).collect();
         special.sort_unstable_by_key(|(id, _)| *id);
         special.into_iter().map(|(_, token)| token.content).collect()
+    }
+
+    pub(super) fn special_ids(&self) -> Vec<u32> {
+        let added = self.tokenizer.get_added_tokens_decoder();
+        added.into_iter().filter(|(_, token)| token.special).map(|(id, _)| id).collect()
+    }
+
+    /// Returns the number of special tokens that are added to a text, or to two.
+    pub(super) fn added_tokens(&self, is_pair: bool) -> usize {
+        self.tokenizer.get_post_processor().map_or(0, |processor| processor.added_tokens(is_pair))
+    }
+
+    /// Returns a text of at most `room` tokens with the special tokens around it.
+    pub(super) fn encode_marked(
+        &self,
+        text: TextToMark<'_>,
+        room: usize,
+    ) -> Result<MarkedText, String> {
+        let encode = |text: &str| self.tokenizer.encode_fast(text, false);
+        let encoded = || -> tokenizers::Result<MarkedText> {
+            let (mut first, second) = match text {
+                TextToMark::One(text) => (encode(text)?, None),
+                TextToMark::Two(first, second) => (encode(first)?, Some(encode(second)?)),
+                // The numbers of words are there beside offsets only.
+                TextToMark::Words(words) => (self.tokenizer.encode(words, false)?, None),
+            };
+            let lengths = [first.len(), second.as_ref().map_or(0, Encoding::len)];
+            let kept = cut_longest(lengths, room);
+            first.truncate(kept[0], 0, TruncationDirection::Right);
+            let second = second.map(|mut second| {
+                second.truncate(kept[1], 0, TruncationDirection::Right);
+                second
+            });
+            let whole = self.tokenizer.post_process(first, second, true)?;
+            let (ids, types) = (whole.get_ids().to_vec(), whole.get_type_ids().to_vec());
+            let words = whole.get_word_ids().to_vec();
+            Ok(MarkedText { ids, types, words, own: kept.iter().sum() })
+        };
+        encoded().map_err(|error| error.to_string())
     }
 
     pub(super) fn encode(&self, text: &str) -> Result<Vec<u32>, String> {

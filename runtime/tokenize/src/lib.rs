@@ -8,6 +8,7 @@ mod encode;
 mod error;
 #[cfg_attr(not(feature = "tokenizers"), path = "no_file.rs")]
 mod file;
+mod marked;
 mod output_name;
 mod pieces;
 mod progress;
@@ -20,6 +21,7 @@ mod write;
 
 pub use encode::{Encoded, tokenize_input};
 pub use error::TokenizeError;
+pub use marked::{MarkedText, TextToMark};
 pub use pieces::TextDocuments;
 pub use progress::TokenizeProgress;
 pub use tokenizer::Tokenizer;

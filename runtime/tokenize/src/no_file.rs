@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use super::TokenizeError;
+use super::marked::{MarkedText, TextToMark};
 
 /// Uninhabited replacement of the reader of `tokenizer.json` files.
 pub enum FileTokenizer {}
@@ -49,6 +50,22 @@ impl FileTokenizer {
     }
 
     pub(super) fn decode(&self, _: &[u32]) -> String {
+        match *self {}
+    }
+
+    pub(super) fn special_ids(&self) -> Vec<u32> {
+        match *self {}
+    }
+
+    pub(super) fn mask_token(&self) -> Option<u32> {
+        match *self {}
+    }
+
+    pub(super) fn added_tokens(&self, _: bool) -> usize {
+        match *self {}
+    }
+
+    pub(super) fn encode_marked(&self, _: TextToMark<'_>, _: usize) -> Result<MarkedText, String> {
         match *self {}
     }
 }

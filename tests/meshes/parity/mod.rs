@@ -11,6 +11,7 @@ mod context_trainer;
 mod convolution;
 mod documents;
 mod encoder_decoders;
+mod encoders;
 mod every_mesh;
 mod experts;
 mod families;

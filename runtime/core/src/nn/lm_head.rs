@@ -26,7 +26,8 @@ use super::{Build, Builder, HeadOptions, Plain, Shard, VocabSplit};
 /// `#[sharded(tp = "vocab")]` splits the vocabulary; a sequence-parallel stream is all-gathered on entry.
 ///
 /// [`HeadOptions`] add a soft cap of the logits, label smoothing and a z-loss. A head has a bias, split with the
-/// vocabulary, if `Sizes::with_optional("head.bias", true)` names it by the field of the head.
+/// vocabulary, if `Sizes::with_optional("head.bias", true)` names it by the field of the head. A tied head shares its
+/// weight only.
 pub struct LmHead<H, V, Style = Plain> {
     weight: ParamRef,
     bias: Option<ParamRef>,
@@ -247,7 +248,7 @@ impl<H, V, Style> LmHead<H, V, Style> {
         let weight: Param<S> = builder.table("weight", Init::Normal(std));
         builder.note_matmul(weight.handle());
         let bias = builder.has_inner("bias").then(|| {
-            let bias: Param<B> = builder.param("bias", Init::Zeros);
+            let bias: Param<B> = builder.untied_param("bias", Init::Zeros);
             bias.handle().clone()
         });
         let options = builder.head_options();

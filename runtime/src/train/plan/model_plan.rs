@@ -1,6 +1,7 @@
 //! The model of a run on its mesh: its declaration, its pipeline and its memory.
 
 use crate::checkpoint::hf::HfFolder;
+use crate::layout::AxisId;
 use crate::nn::{Built, RecomputeOverride, Sizes};
 use crate::state_dict::{HfMapping, HfName};
 use crate::tensor::ParamRef;
@@ -10,9 +11,10 @@ use crate::train::{Error, Family, FamilyModel, Outline, Result, Task};
 
 use super::OpenedModel;
 use super::checks::{check_batch_memory, check_experts, check_length};
-use super::declaration::{declare_model, dry_run_rank, estimate_parameters};
+use super::declaration::{declare_first_layers, declare_model, dry_run_rank, estimate_parameters};
 use super::memory::{DryRun, MemoryPlan};
 use super::pipeline::PipelinePlan;
+use super::stored_shapes::StoredShapes;
 
 /// The model of a run, checked against its mesh and the memory of the machine. Nothing is allocated.
 pub struct ModelPlan {
@@ -93,11 +95,13 @@ impl ModelPlan {
         // Before the whole model is declared, which sizes that no machine could hold would make endless.
         let rank = dry_run_rank(config)?;
         let parameters = estimate_parameters::<T::Model>(&rank, &sizes)?;
+        let stored = weights.map(|weights| StoredShapes::new::<T::Model>(&rank, &sizes, weights));
+        let stored = stored.transpose()?;
         let bound = MemoryPlan::of_parameters(config, &outline, parameters);
         // A dry run needs no memory.
         let is_run = !config.is_dry_run();
-        if is_run {
-            bound.check_bound(config, available)?;
+        if is_run && let Err(error) = bound.check_bound(config, available) {
+            return Err(stored.and_then(|stored| stored.check().err()).unwrap_or(error));
         }
         // The dry run makes the tokens of a step too.
         let row_bytes = (!T::READS_TOKENS).then(|| task.get::<T>().streams().row_bytes());
@@ -127,6 +131,20 @@ impl ModelPlan {
         }
         Ok(ModelPlan { outline, sizes, params, pipeline, recomputes, memory, flops })
     }
+}
+
+/// Checks that the experts of a model are split over the `ep` axis of the mesh, if it has one.
+///
+/// # Errors
+/// A model without experts, and sizes that do not fit the mesh.
+pub fn check_experts_of<T: Task>(config: &Config) -> Result<()> {
+    if config.mesh.degree(AxisId::Ep) == 1 {
+        return Ok(());
+    }
+    let OpenedModel { family, .. } = OpenedModel::<T>::open(config)?;
+    let sizes = T::Model::dim_sizes(&family);
+    let params = declare_first_layers::<T::Model>(&dry_run_rank(config)?, &sizes)?;
+    check_experts(config, &params)
 }
 
 /// Returns name and shape of each tensor of a model in the Hugging Face layout; `flag` needs them.

@@ -25,7 +25,7 @@ impl<T: Task> OpenedModel<T> {
         let OpenedFiles { mut family, weights, warnings } =
             OpenedFiles::<ConfigOf<T>>::open(config)?;
         family.set_balancing(config.balance, config.z_loss).map_err(Error::Input)?;
-        let task = AnyTask::open::<T>(config, &family)?;
+        let task = AnyTask::open::<T>(config, &mut family)?;
         Ok(OpenedModel { task, family, weights, warnings })
     }
 

@@ -13,11 +13,11 @@ use super::{ConfigOf, Task, TaskSetup};
 pub struct AnyTask(Arc<dyn Any + Send + Sync>);
 
 impl AnyTask {
-    /// Opens the task of a run for a model of `family`.
+    /// Opens the task of a run for a model of `family`, in which it sets what its flags decide.
     ///
     /// # Errors
-    /// As [`Task::open`].
-    pub fn open<T: Task>(config: &Config, family: &ConfigOf<T>) -> Result<AnyTask> {
+    /// As [`Task::configure`] and [`Task::open`].
+    pub fn open<T: Task>(config: &Config, family: &mut ConfigOf<T>) -> Result<AnyTask> {
         let given = config.task.as_ref().and_then(|input| input.flags.clone());
         let flags = match given {
             Some(flags) => flags.downcast::<T::Flags>().map_err(|_| {
@@ -25,6 +25,7 @@ impl AnyTask {
             })?,
             None => Arc::new(default_flags::<T::Flags>().map_err(Error::Input)?),
         };
+        T::configure(family, &flags).map_err(Error::Input)?;
         let task = T::open(&TaskSetup { config, family, flags: &*flags }).map_err(Error::Input)?;
         Ok(AnyTask(Arc::new(task)))
     }

@@ -91,6 +91,18 @@ pub trait Task: Sized + Send + Sync + 'static {
     /// The name in messages and checkpoints: a run is refused to resume with another task.
     const NAME: &'static str;
 
+    /// Sets what the flags decide in the configuration of the model, such as its labels.
+    ///
+    /// # Errors
+    /// Flags that are out of range, in a message that begins with the flag.
+    fn configure(
+        family: &mut <Self::Model as FamilyModel>::Config,
+        flags: &Self::Flags,
+    ) -> std::result::Result<(), String> {
+        let _ = (family, flags);
+        Ok(())
+    }
+
     /// Creates the task of a run.
     ///
     /// # Errors

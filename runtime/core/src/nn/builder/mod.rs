@@ -135,6 +135,15 @@ impl<'a> Builder<'a> {
         self.declare_param(self.join(name), init, shards, Role::Layer)
     }
 
+    /// Declares a parameter whose shards of split dims may differ in size, and which the field has for itself also if it
+    /// is tied.
+    pub(in crate::nn) fn untied_param<S: Dims>(&mut self, name: &str, init: Init) -> Param<S> {
+        let tie = self.tie.take();
+        let param = self.param_with_shards(name, init, ShardSizes::Uneven);
+        self.tie = tie;
+        param
+    }
+
     /// Declares the parameter `name` of this field as a lookup table, such as an embedding, whose first dim counts
     /// independent rows: see [`ParamRef::is_table`]. Shards of split dims may differ in size.
     pub fn table<S: Dims>(&mut self, name: &str, init: Init) -> Param<S> {
