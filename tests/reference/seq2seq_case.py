@@ -30,7 +30,7 @@ class Seq2SeqCase:
     # Keys that the folder does not have, and those that it has in their place.
     dropped: tuple = ()
     older: dict = field(default_factory=dict)
-    # Positions of a target, of which each row has a number of its own.
+    # Positions of a target. Each row fills a number of its own.
     target: int = 12
     steps: int = 12
     lr: float = 1e-2

@@ -61,34 +61,18 @@ def stride_of_ones(model):
     model.model.encoder.conv2.forward = lambda x: forward(torch.roll(x, 1, dims=-1))
 
 
-def without(stack, norm):
+def without(stack):
     def edit(model):
         getattr(model.model, stack).layer_norm = torch.nn.Identity()
 
     return edit
 
 
-def attends(stack, name, causal):
-    def edit(model):
-        for layer in getattr(model.model, stack).layers:
-            attention = getattr(layer, name)
-            forward = attention.forward
-            attention.forward = lambda *args, forward=forward, **kwargs: forward(
-                *args, **(kwargs | {"attention_mask": None}))
-
-    return edit
-
-
-def activated(model):
-    for module in model.modules():
-        if hasattr(module, "activation_fn"):
-            module.activation_fn = torch.nn.functional.silu
-
-
-def tanh_gelu(model):
-    for module in model.modules():
-        if hasattr(module, "activation_fn"):
-            module.activation_fn = torch.nn.GELU(approximate="tanh")
+def seeing_the_end(model):
+    for layer in model.model.decoder.layers:
+        forward = layer.self_attn.forward
+        layer.self_attn.forward = lambda *args, forward=forward, **kwargs: forward(
+            *args, **(kwargs | {"attention_mask": None}))
 
 
 def zeroed(ending):
@@ -106,10 +90,10 @@ CASES = [
         Mutation("positions in another order", edit=swapped),
         Mutation("no positions in the decoder", edit=zeroed("decoder.embed_positions.weight")),
         Mutation("frames of the second convolution", edit=stride_of_ones),
-        *(Mutation(f"no norm after the {stack}", edit=without(stack, "layer_norm")) for stack in ("encoder", "decoder")),
+        *(Mutation(f"no norm after the {stack}", edit=without(stack)) for stack in ("encoder", "decoder")),
         *(Mutation(f"no bias {name}", edit=zeroed(f"{name}.bias"))
           for name in ("conv1", "conv2", "q_proj", "v_proj", "out_proj", "fc1", "fc2")),
-        Mutation("decoder that sees the end", edit=attends("decoder", "self_attn", False)),
+        Mutation("decoder that sees the end", edit=seeing_the_end),
     ], dropped=("begin_suppress_tokens",), lr=3e-3),
 ]
 

@@ -1,5 +1,7 @@
 //! Ids of tokens that a task reads from `config.json`.
 
+use serde_json::Value;
+
 use meshwright_store::checkpoint::hf::{HfKeys, KeyResult};
 
 /// Names the id of a token below `vocab`, which is `default` in a file without the key or with a `null`, and in a new
@@ -41,4 +43,18 @@ pub fn padding_id(
     default: usize,
 ) -> KeyResult {
     known_id(keys, "pad_token_id", field, vocab, default)
+}
+
+/// Names `eos_token_id`, as it is in the file: the token at the end of a text, which is `default` in a file without the
+/// key.
+///
+/// # Errors
+/// As [`HfKeys::token`].
+pub fn end_id(keys: &mut HfKeys<'_>, field: &mut Value, default: usize) -> KeyResult {
+    const KEY: &str = "eos_token_id";
+    keys.token(KEY, field)?;
+    if keys.settings().is_some_and(|settings| !settings.has(KEY)) {
+        *field = Value::from(default);
+    }
+    Ok(())
 }

@@ -102,7 +102,7 @@ fn ids<S: Shape>(
     Tokens::from_micro_batch(rank, &[BATCH, len], [turn.index, turn.count], &block)
 }
 
-/// Returns what the decoder reads, and its targets, of which each row has another number, some rows none.
+/// Returns the ids that the decoder reads, and its targets. Their number differs by row, and some rows have none.
 fn target<S: Shape>(rank: &Rank, turn: Turn) -> (Tokens<S>, Targets<S>) {
     let id = |row: usize, position: usize| number("target", turn, row, position, VOCAB);
     let read = |row: usize, position: usize| match position {
@@ -190,7 +190,7 @@ fn check<M: EncoderDecoder>(config: &M::Config) {
         batch: |rank: &Rank, turn| M::batch(rank, turn),
         loss: |model: &M, output: &M::Out, targets: &_| M::loss(model, output, targets),
     };
-    // The five layers, of which the first three are the encoder's.
+    // Of the five layers, the first three are the encoder's.
     for (mesh, counts, recompute) in
         [("pp=2", [1, 4], None), ("pp=2", [3, 2], full), ("pp=2,tp=2", [4, 1], None)]
     {

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use serde_json::Value;
 
 use crate::decoder_keys::default_ffn;
-use crate::token_keys::{known_id, padding_id};
+use crate::token_keys::{end_id, known_id, padding_id};
 use meshwright_store::checkpoint::hf::{DerivedTensor, HfKeys, KeyResult, TensorRole};
 use meshwright_store::family::{ConfigKeys, SizeFlag};
 
@@ -115,14 +115,14 @@ impl ConfigKeys for T5Config {
         self.name_dropout(keys)?;
         padding_id(keys, &mut self.padding, self.vocab, 0)?;
         known_id(keys, "decoder_start_token_id", &mut self.start, self.vocab, self.padding)?;
-        keys.token("eos_token_id", &mut self.eos)?;
+        end_id(keys, &mut self.eos, 1)?;
         if keys.is_new() {
             self.eos = Value::from(1);
         }
         Ok(())
     }
 
-    /// Some folders store the embedding for each stack, too, and those of the first version a table of biases that
+    /// Some folders store the embedding for each stack, too, and the first published ones a table of biases that
     /// nothing reads.
     fn role_of<'a>(&self, stored: &'a str) -> TensorRole<'a> {
         match stored {
@@ -176,7 +176,7 @@ impl T5Config {
         Ok(())
     }
 
-    /// Names the activation. A new model has that of the version with a head like its own.
+    /// Names the activation. A new model with a tied head has a ReLU, as the first version.
     fn name_activation(&mut self, keys: &mut HfKeys<'_>) -> KeyResult {
         const KEY: &str = "feed_forward_proj";
         const RELU: &str = "relu";
@@ -197,7 +197,7 @@ impl T5Config {
         Ok(())
     }
 
-    /// Names the buckets of distances, half of which are for single distances.
+    /// Names the buckets of distances. One half of them has single distances.
     fn name_buckets(&mut self, keys: &mut HfKeys<'_>) -> KeyResult {
         const BUCKETS: &str = "relative_attention_num_buckets";
         const MAX: &str = "relative_attention_max_distance";

@@ -6,7 +6,7 @@ use meshwright_store::checkpoint::hf::{DerivedTensor, HfKeys, KeyResult, TensorR
 use meshwright_store::family::{ConfigKeys, SizeFlag};
 
 use super::WhisperConfig;
-use crate::token_keys::known_id;
+use crate::token_keys::{end_id, known_id};
 
 impl ConfigKeys for WhisperConfig {
     const MODEL_TYPES: &'static [&'static str] = &["whisper"];
@@ -33,7 +33,7 @@ impl ConfigKeys for WhisperConfig {
         let start = if keys.is_new() { 0 } else { 50_257 };
         known_id(keys, "decoder_start_token_id", &mut self.start, self.vocab, start)?;
         keys.token("bos_token_id", &mut self.bos)?;
-        keys.token("eos_token_id", &mut self.eos)
+        end_id(keys, &mut self.eos, 50_256)
     }
 
     /// Folders of a bare `WhisperModel` omit the prefix `model.`, and some store the head, which is tied to the

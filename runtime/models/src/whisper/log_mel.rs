@@ -15,11 +15,12 @@ const HOP: usize = 160;
 /// Frequencies of a window.
 const BINS: usize = WINDOW / 2 + 1;
 
-/// Computes log-mel spectrograms of clips of one length ([Radford et al. 2022](https://arxiv.org/abs/2212.04356), section
-/// 2.2), as `WhisperFeatureExtractor` of `transformers`.
+/// Computes log-mel spectrograms of clips of one length ([Radford et al. 2022](https://arxiv.org/abs/2212.04356),
+/// section 2.2), as `WhisperFeatureExtractor` of `transformers`.
 ///
-/// A Hann window of 400 samples (25 ms) moves by 160 samples (10 ms). Its power spectrum is summed by triangles of equal
-/// width on the mel scale of Slaney, and the logarithm of the sums is limited to 8 decades below the largest of the clip.
+/// A Hann window of 400 samples (25 ms) moves by 160 samples (10 ms). Its power spectrum is summed by triangles of
+/// equal width on the mel scale of Slaney, and the logarithm of the sums is limited to 8 decades below the largest of
+/// the clip.
 #[derive(Debug, Clone)]
 pub struct LogMel {
     frames: usize,

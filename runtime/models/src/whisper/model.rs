@@ -11,11 +11,12 @@ use super::dims::{
 use super::{DecoderLayer, EncoderLayer, WhisperConfig, names};
 use crate::stack_positions::stack_positions;
 
-/// The input: spectrograms, as [`LogMel`](super::LogMel) computes them, and the ids that the decoder reads. It reads the
-/// target one position later, behind a start token.
+/// The input: spectrograms, as [`LogMel`](super::LogMel) computes them, and the ids that the decoder reads. It reads
+/// the target one position later, behind a start token.
 pub type WhisperInput = (Tensor<(Batch, Frames, Mels)>, Tokens<(Batch, Target)>);
 
-/// The convolutions, of which the second one halves the number of frames, the embedding, and the positions of both.
+/// The convolutions, the embedding of tokens, and the positions of both. The second convolution halves the number of
+/// frames.
 #[model]
 pub struct Front {
     #[sharded(tp = "col")]
@@ -98,8 +99,8 @@ impl Whisper {
 }
 
 impl Whisper {
-    /// Returns how many positions of a clip and a text of these numbers of positions go through the field at `path`, and
-    /// of an attention queries and keys. The first convolution has twice the positions of the encoder.
+    /// Returns how many positions of a clip and a text of these numbers of positions go through the field at `path`,
+    /// and of an attention queries and keys. The first convolution has twice the positions of the encoder.
     pub fn positions(path: &str, [source, target]: [usize; 2]) -> [usize; 2] {
         match path {
             "front.conv1.weight" | "front.conv1_bias.bias" => [2 * source; 2],

@@ -23,7 +23,7 @@ pub fn read_wav(bytes: &[u8]) -> Result<Vec<f32>, String> {
         let len = u32::from_le_bytes([head[4], head[5], head[6], head[7]]) as usize;
         let content = behind.get(..len).ok_or_else(|| {
             let (name, left) = (String::from_utf8_lossy(&head[..4]), behind.len());
-            format!("ends early: its part `{name}` has {len} bytes, of which {left} are there")
+            format!("ends early: its part `{name}` has {len} bytes, but only {left} are there")
         })?;
         match &head[..4] {
             b"fmt " => bits = Some(bits_of_format(content)?),
@@ -64,8 +64,8 @@ fn bits_of_format(content: &[u8]) -> Result<u16, String> {
     match (format, bits) {
         (Some(INTEGERS), 16) | (Some(FLOATS), 32) => Ok(bits),
         _ => Err(format!(
-            "has samples of {bits} bits in format {}, but only 16-bit integers and 32-bit floats are read; convert them \
-             before",
+            "has samples of {bits} bits in format {}, but only 16-bit integers and 32-bit floats are read; \
+             convert them before",
             format.unwrap_or(EXTENSIBLE)
         )),
     }
@@ -114,7 +114,7 @@ mod tests {
             (file(1, 1, 44100, 16, &[0; 4]), "has 44100 samples a second, but 16000"),
             (file(1, 1, 16000, 24, &[0; 3]), "has samples of 24 bits in format 1"),
             (file(7, 1, 16000, 8, &[0; 3]), "has samples of 8 bits in format 7"),
-            (wav[..wav.len() - 1].to_vec(), "ends early: its part `data` has 4 bytes, of which 3"),
+            (wav[..wav.len() - 1].to_vec(), "ends early: its part `data` has 4 bytes, but only 3"),
             (wav[..36].to_vec(), "has no samples"),
             (b"OggS".to_vec(), "is no WAV file"),
         ] {

@@ -16,8 +16,8 @@ use super::texts::Texts;
 /// Predicts the field `text` of each example from its field `sound`, as `WhisperForConditionalGeneration` of
 /// `transformers` does: the decoder reads the text one position later, behind `decoder_start_token_id`.
 ///
-/// `sound` is the path of a WAV file, its bytes, or a list of samples in -1 to 1: mono sound at 16 kHz. Clips are padded
-/// with silence to the length of the model, 30 seconds by default.
+/// `sound` is the path of a WAV file, its bytes, or a list of samples in -1 to 1: mono sound at 16 kHz. Clips are
+/// padded with silence to the length of the model, 30 seconds by default.
 #[derive(Debug)]
 pub struct SpeechToText {
     texts: Texts,

@@ -2,7 +2,8 @@
 
 use crate::data::{Row, Streams};
 
-/// Adds the streams of a decoder of `seq` positions: `read`, the ids that it reads, and `target`, those that it predicts.
+/// Adds the streams of a decoder of `seq` positions: `read`, the ids that it reads, and `target`, those that it
+/// predicts.
 pub(super) fn add_targets(streams: Streams, seq: usize, vocab: usize) -> Streams {
     streams.ids("read", &[seq], vocab).targets("target", &[seq], vocab)
 }

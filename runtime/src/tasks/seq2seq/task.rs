@@ -25,7 +25,7 @@ pub struct Seq2Seq {
 /// Flags of texts from texts.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub struct Seq2SeqFlags {
-    /// Tokens of each source, filled up behind the end of a text; by default as many as --seq, those of each target
+    /// Tokens of each source, filled up behind the end of a text; by default --seq, the tokens of each target
     #[arg(long, value_name = "TOKENS")]
     pub source_seq: Option<usize>,
     /// Cut longer texts, rather than refuse them

@@ -15,8 +15,8 @@ pub(super) struct Texts {
 }
 
 impl Texts {
-    /// Prepares texts of a model with this vocabulary. `end` is its `eos_token_id`: an id, or several, of which the first
-    /// one ends texts; a null stands for the token of the tokenizer.
+    /// Prepares texts of a model with this vocabulary. `end` is its `eos_token_id`: an id, or several, and then the
+    /// first one ends texts; a null stands for the token of the tokenizer.
     ///
     /// # Errors
     /// No such token, one that the vocabulary does not have, and a tokenizer with more tokens than it.
@@ -28,8 +28,8 @@ impl Texts {
         let of_file = of_file.and_then(Value::as_u64).and_then(|id| u32::try_from(id).ok());
         let end = of_file.or_else(|| tokenizer.end_of_text()).ok_or_else(|| {
             format!(
-                "config.json: eos_token_id is {end}, and the tokenizer {} states no token that ends texts; write its id \
-                 there",
+                "no token ends texts: eos_token_id of the model is {end}, and the tokenizer {} states none; write its \
+                 id to config.json",
                 tokenizer.name()
             )
         })?;

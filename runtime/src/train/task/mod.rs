@@ -137,8 +137,8 @@ pub trait Task: Sized + Send + Sync + 'static {
         extra: &Self::Extra,
     ) -> Loss<Self::Over>;
 
-    /// Returns how many positions of a row go through the field at `path`, and of an attention the queries and the keys,
-    /// with which model FLOPs are counted. By default all are `--seq`; an encoder-decoder has others in its encoder.
+    /// Returns how many positions of a row go through the field at `path`, and of an attention the queries and keys:
+    /// model FLOPs are counted by them. By default all are `--seq`; an encoder-decoder has others in its encoder.
     fn positions(&self, path: &str, seq: usize) -> [usize; 2] {
         let _ = path;
         [seq; 2]
