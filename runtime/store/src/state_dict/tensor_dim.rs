@@ -66,8 +66,8 @@ mod tests {
     fn shapes(dims: &[TensorDim], shape: &[usize]) -> Result<[Vec<usize>; 2], String> {
         let written = regrouped(dims, shape)?;
         assert_eq!(written.iter().map(|dim| dim.size).collect::<Vec<_>>(), shape);
-        Ok([written.iter().map(|dim| dim.offset), written.iter().map(|dim| dim.offset + dim.len)]
-            .map(|numbers| numbers.collect()))
+        let ends = written.iter().map(|dim| dim.offset + dim.len).collect();
+        Ok([written.iter().map(|dim| dim.offset).collect(), ends])
     }
 
     #[test]
