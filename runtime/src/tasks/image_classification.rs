@@ -61,9 +61,10 @@ impl Task for ImageClassification {
         let (bytes, name) = image_bytes(example, &self.flags.image)?;
         let named = |reason: String| format!("{name}: {reason}");
         let image = RgbImage::decode(&bytes).map_err(named)?;
-        let view = match row.is_trained() {
-            true => self.flags.view().of(&image, &self.steps, key),
-            false => self.steps.view(&image),
+        let view = if row.is_trained() {
+            self.flags.view().of(&image, &self.steps, key)
+        } else {
+            self.steps.view(&image)
         };
         let view = view.map_err(named)?;
         let (width, height, size) = (view.width(), view.height(), self.config.image_size);

@@ -1,23 +1,19 @@
 //! A ViT on every kind of mesh: tp on uneven shares of positions, data axes, stages between any two layers, and
 //! recomputation.
 
-use std::sync::Arc;
-
 use meshwright::data::rows_of_rank;
 use meshwright::layout::AxisSet;
-use meshwright::models::vit::{Batch, Images, Vit, VitConfig};
+use meshwright::models::vit::{Batch, Images, Stream, Vit, VitConfig};
 use meshwright::nn::RecomputeOverride;
-use meshwright::optim::Optimizer;
-use meshwright::pipeline::{
-    Pipeline, PipelineStep, StageCut, StageRequest, build_stages, plan_stages,
-};
+use meshwright::pipeline::StageCut;
 use meshwright::random;
-use meshwright::schedule::{ScheduleKind, verify};
-use meshwright::tensor::{Mean, ParamRef, Rank, Settings, Targets, ZeroStage};
+use meshwright::schedule::ScheduleKind;
+use meshwright::tensor::{Rank, Settings, Targets, ZeroStage};
 use meshwright::train::FamilyModel;
-use meshwright_tests::compare::{Report, Tensors};
+use meshwright_tests::compare::Report;
 use meshwright_tests::data::Turn;
-use meshwright_tests::run::{Outcome, Setup, on_setup_mesh, train};
+use meshwright_tests::pipeline_run::{Job, train_job};
+use meshwright_tests::run::{Outcome, Setup, train};
 
 use super::table::report_parity;
 
@@ -77,12 +73,21 @@ fn check(config: &VitConfig, report: &mut Report) {
         let got = trained(mesh, &setup(zero, recompute));
         report_parity(&format!("{mesh}, stage {zero}, {recompute:?}"), &got, &one, report);
     }
+    let schedule = ScheduleKind::OneFOneB.generate(2, 1, 2).unwrap();
+    let job = Job {
+        seq: config.positions(),
+        batch: |rank: &Rank, turn| batch(config, rank, turn),
+        loss: |model: &Vit, output: &Stream, labels: &Targets<(Batch,)>| {
+            model.classifier.loss(output, labels)
+        },
+    };
     // Before the first layer, between any two, and before the norm.
     for (mesh, first, recompute) in
         [("pp=2", 0, None), ("pp=2", 1, full), ("pp=2,tp=2", 2, None), ("pp=2,dp=2", 3, full)]
     {
         let setup = Setup { micro_batches: 2, ..setup(0, recompute) };
-        let got = without_noise(train_stages(config, mesh, &setup, [first, 3 - first]));
+        let cut = StageCut::Counts(vec![first, 3 - first]);
+        let got = without_noise(train_job(mesh, &setup, &schedule, &cut, &job));
         report_parity(&format!("{mesh}, {first} layers first, {recompute:?}"), &got, &one, report);
     }
 }
@@ -105,59 +110,6 @@ fn batch(config: &VitConfig, rank: &Rank, turn: Turn) -> (Images, Targets<(Batch
     let labels: Vec<u32> = rows.map(label).collect();
     let images = Images::from_rows(rank, &sizes, first, &pixels);
     (images, Targets::from_rows(rank, &sizes[..1], first, &labels))
-}
-
-/// Trains a model in two stages, of which the first has `layers[0]` layers.
-fn train_stages(config: &VitConfig, mesh: &str, setup: &Setup, layers: [usize; 2]) -> Outcome {
-    let schedule = ScheduleKind::OneFOneB.generate(2, 1, setup.micro_batches).unwrap();
-    let schedule = Arc::new(verify(&schedule).unwrap_or_else(|faults| panic!("{faults:?}")));
-    let cut = StageCut::Counts(layers.to_vec());
-    let outcomes = on_setup_mesh(mesh, setup, |rank| {
-        let seq = config.positions();
-        let placement = &schedule.lowered().placement;
-        let request = StageRequest { placement, cut: &cut, seq };
-        let plan = plan_stages::<Vit>(rank, &setup.sizes, &request);
-        let plan = plan.unwrap_or_else(|error| panic!("{error}"));
-        let built = build_stages::<Vit>(rank, &setup.sizes, &plan).unwrap();
-        let pipeline = Pipeline::new(rank, &built, &setup.sizes, &plan, &schedule).unwrap();
-        let mut optimizer = Optimizer::new(rank, &built.units, Arc::clone(&setup.optimizer));
-        let owned: Vec<ParamRef> = built.params().into_iter().filter(ParamRef::is_owned).collect();
-        let gather = || -> Tensors {
-            owned.iter().map(|param| (param.path().to_owned(), param.gather(rank))).collect()
-        };
-        let initial = gather();
-        let (mut losses, mut norms, mut first) = (Vec::new(), Vec::new(), Tensors::new());
-        for step in 0..setup.steps {
-            rank.set_step(step);
-            let count = setup.micro_batches;
-            let blocks = (0..count).map(|index| batch(config, rank, Turn { step, index, count }));
-            let (images, labels): (Vec<_>, Vec<_>) = blocks.unzip();
-            let result = pipeline.run_step(&built.model, &images, |model, output, micro_batch| {
-                model.classifier.loss(output, &labels[micro_batch])
-            });
-            let PipelineStep { losses: of_micro_batches, gradients, .. } = result.unwrap();
-            let mut mean = Mean::default();
-            of_micro_batches.iter().for_each(|loss| mean += loss.reduce());
-            losses.push(mean.value());
-            let mut gradients = gradients.reduce();
-            if step == 0 {
-                let gather = |param: &ParamRef| (param.path().to_owned(), gradients.gather(param));
-                first = owned.iter().map(gather).collect();
-            }
-            norms.push(gradients.clip(1.0));
-            optimizer.step(setup.lr, gradients);
-        }
-        Outcome { losses, norms, gradients: first, initial, trained: gather() }
-    });
-    let mut outcomes = outcomes.into_iter();
-    let mut all = outcomes.next().expect("a rank");
-    for other in outcomes {
-        assert_eq!((&other.losses, &other.norms), (&all.losses, &all.norms), "{mesh}");
-        all.gradients.extend(other.gradients);
-        all.initial.extend(other.initial);
-        all.trained.extend(other.trained);
-    }
-    all
 }
 
 /// Removes what is noise: a bias of keys shifts the scores of a query by one number, which a softmax does not see.

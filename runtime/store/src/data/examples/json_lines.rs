@@ -28,7 +28,7 @@ const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 /// The objects of a JSONL file, one per line. Only the place of each line is held in memory. Paths in the objects are
 /// relative to the folder of the file.
 #[derive(Debug)]
-pub struct JsonLines {
+pub struct JsonObjects {
     name: String,
     folder: Arc<Path>,
     file: File,
@@ -37,17 +37,17 @@ pub struct JsonLines {
     fingerprint: String,
 }
 
-impl JsonLines {
+impl JsonObjects {
     /// Opens a regular file. White space after the last object is no line.
     ///
     /// # Errors
     /// A file that cannot be read or has no line; a line that is empty, too long, or among the first ones no JSON
     /// object, with its number and column.
-    pub fn open(path: &Path) -> Result<JsonLines, DataError> {
-        JsonLines::with_longest(path, MAX_LINE)
+    pub fn open(path: &Path) -> Result<JsonObjects, DataError> {
+        JsonObjects::with_longest(path, MAX_LINE)
     }
 
-    fn with_longest(path: &Path, longest: u64) -> Result<JsonLines, DataError> {
+    fn with_longest(path: &Path, longest: u64) -> Result<JsonObjects, DataError> {
         let name = path.display().to_string();
         let io = |source| DataError::Io { path: path.to_owned(), source };
         let file = File::open(path).map_err(io)?;
@@ -55,7 +55,7 @@ impl JsonLines {
         let fingerprint = format!("{:016x}", hash_file_blocks(&file, bytes).map_err(io)?);
         let starts = line_starts(&file, bytes).map_err(io)?;
         let folder = path.parent().unwrap_or(Path::new("")).into();
-        let mut lines = JsonLines { name, folder, file, starts, fingerprint };
+        let mut lines = JsonObjects { name, folder, file, starts, fingerprint };
         lines.check_lengths(longest)?;
         lines.leave_out_end().map_err(io)?;
         if lines.examples() == 0 {
@@ -135,7 +135,7 @@ impl JsonLines {
     }
 }
 
-impl ExampleSource for JsonLines {
+impl ExampleSource for JsonObjects {
     fn name(&self) -> &str {
         &self.name
     }
@@ -195,12 +195,12 @@ fn explain(error: &serde_json::Error) -> String {
 mod tests {
     use super::*;
 
-    fn open(text: &[u8]) -> Result<JsonLines, String> {
+    fn open(text: &[u8]) -> Result<JsonObjects, String> {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a.jsonl");
         std::fs::write(&path, text).unwrap();
         let prefix = format!("{}/", dir.path().display());
-        JsonLines::open(&path).map_err(|error| error.to_string().replace(&prefix, ""))
+        JsonObjects::open(&path).map_err(|error| error.to_string().replace(&prefix, ""))
     }
 
     #[test]
@@ -275,11 +275,11 @@ mod tests {
         std::fs::write(&path, "{\"a\": 1}\n").unwrap();
         let file = File::options().write(true).open(&path).unwrap();
         file.set_len(MAX_LINE + 100).unwrap();
-        let text = JsonLines::open(&path).unwrap_err().to_string();
+        let text = JsonObjects::open(&path).unwrap_err().to_string();
         assert!(text.contains("a.jsonl:2: the line is longer than 64 MiB"), "{text}");
         std::fs::write(&path, "{\"a\": 1}\r\n{\"a\": 12}\n").unwrap();
-        assert_eq!(JsonLines::with_longest(&path, 9).unwrap().examples(), 2);
-        let text = JsonLines::with_longest(&path, 6).unwrap_err().to_string();
+        assert_eq!(JsonObjects::with_longest(&path, 9).unwrap().examples(), 2);
+        let text = JsonObjects::with_longest(&path, 6).unwrap_err().to_string();
         assert!(text.contains("a.jsonl:1: the line is longer"), "{text}");
     }
 
@@ -288,7 +288,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a.jsonl");
         std::fs::write(&path, "{\"a\": 1}\n{\"a\": 2}\n").unwrap();
-        let lines = JsonLines::open(&path).unwrap();
+        let lines = JsonObjects::open(&path).unwrap();
         File::options().write(true).open(&path).unwrap().set_len(9).unwrap();
         assert!(lines.read(0).is_ok());
         let text = lines.read(1).unwrap_err().to_string();

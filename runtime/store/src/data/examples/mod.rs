@@ -20,5 +20,5 @@ pub use open::open_examples;
 use arrow::open_arrow;
 use image_folder::{ImageFolder, Listed};
 use joined::Joined;
-use json_lines::JsonLines;
+use json_lines::JsonObjects;
 use saved_dataset::data_files;

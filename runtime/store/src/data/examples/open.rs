@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::{ImageFolder, Joined, JsonLines, Listed, data_files, open_arrow};
+use super::{ImageFolder, Joined, JsonObjects, Listed, data_files, open_arrow};
 use crate::data::{DataError, DataFormat, DataInput, ExampleSource, FileProblem};
 
 /// Opens examples. Several paths follow one another, and each is one of these:
@@ -93,7 +93,7 @@ fn open_one(path: &Path) -> Result<Box<dyn ExampleSource>, DataError> {
         return Err(DataError::Empty { name: path.display().to_string() });
     }
     match input.format() {
-        DataFormat::JsonLines => Ok(Box::new(JsonLines::open(path)?)),
+        DataFormat::JsonLines => Ok(Box::new(JsonObjects::open(path)?)),
         DataFormat::Gzip | DataFormat::Zstd => refuse(
             "it is compressed, but examples are read in any order; unpack it (gunzip -k, or unzstd)",
         ),

@@ -13,16 +13,22 @@ use super::RgbImage;
 /// Most pixels of an image.
 const MAX_PIXELS: usize = 1 << 28;
 
-/// Decodes a file by its first bytes.
-pub fn decode(bytes: &[u8]) -> Result<RgbImage, String> {
-    if bytes.starts_with(b"\x89PNG\r\n\x1a\n") {
-        decode_png(bytes).map_err(|reason| format!("the PNG image cannot be decoded: {reason}"))
-    } else if bytes.starts_with(b"\xff\xd8\xff") {
-        decode_jpeg(bytes).map_err(|reason| format!("the JPEG image cannot be decoded: {reason}"))
-    } else if bytes.is_empty() {
-        Err("the image is empty".to_owned())
-    } else {
-        Err("the image is neither a JPEG nor a PNG file; convert it".to_owned())
+impl RgbImage {
+    /// Decodes a JPEG or PNG file. Gray and palette images become RGB, and transparency is left out.
+    ///
+    /// # Errors
+    /// Bytes of another kind, a damaged or very large image, and a program that is built without the feature `images`.
+    pub fn decode(bytes: &[u8]) -> Result<RgbImage, String> {
+        if bytes.starts_with(b"\x89PNG\r\n\x1a\n") {
+            decode_png(bytes).map_err(|reason| format!("the PNG image cannot be decoded: {reason}"))
+        } else if bytes.starts_with(b"\xff\xd8\xff") {
+            decode_jpeg(bytes)
+                .map_err(|reason| format!("the JPEG image cannot be decoded: {reason}"))
+        } else if bytes.is_empty() {
+            Err("the image is empty".to_owned())
+        } else {
+            Err("the image is neither a JPEG nor a PNG file; convert it".to_owned())
+        }
     }
 }
 

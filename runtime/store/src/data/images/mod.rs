@@ -16,6 +16,3 @@ pub use preprocessing::ImagePreprocessing;
 pub use resize::Resampling;
 pub use rgb_image::RgbImage;
 pub use training_view::TrainingView;
-
-use decode::decode;
-use resize::resize;

@@ -2,8 +2,14 @@
 
 use super::RgbImage;
 
-/// Refuses every image.
-pub fn decode(_: &[u8]) -> Result<RgbImage, String> {
-    Err("images need the feature `images`: build with cargo run --release --features images .."
-        .to_owned())
+impl RgbImage {
+    /// Refuses every image.
+    ///
+    /// # Errors
+    /// The feature that the program lacks.
+    pub fn decode(_: &[u8]) -> Result<RgbImage, String> {
+        let reason =
+            "images need the feature `images`: build with cargo run --release --features images ..";
+        Err(reason.to_owned())
+    }
 }

@@ -73,30 +73,31 @@ impl ImagePreprocessing {
         let square = json!({ "height": 224, "width": 224 });
         let size_at = |key: &str| read_size(key, keys.get(key).unwrap_or(&square));
         let size = if is_on("do_resize", true)? { Some(size_at("size")?) } else { None };
-        let crop = match is_on("do_center_crop", false)? {
-            false => None,
-            true => match size_at("crop_size")? {
+        let crop = if is_on("do_center_crop", false)? {
+            match size_at("crop_size")? {
                 ImageSize::Exact(width, height) => Some((width, height)),
                 ImageSize::ShortestEdge(_) => {
                     return Err("crop_size must have height and width".to_owned());
                 }
-            },
-        };
-        let rescale = match is_on("do_rescale", true)? {
-            true => number_of("rescale_factor", keys.get("rescale_factor"), 1.0 / 255.0)?,
-            false => 1.0,
-        };
-        let normalization = match is_on("do_normalize", true)? {
-            true => {
-                let [means, deviations] =
-                    ["image_mean", "image_std"].map(|key| of_channels(key, keys.get(key)));
-                let (means, deviations) = (means?, deviations?);
-                if deviations.contains(&0.0) {
-                    return Err("image_std has a 0, by which no value can be divided".to_owned());
-                }
-                std::array::from_fn(|channel| (means[channel], deviations[channel]))
             }
-            false => [(0.0, 1.0); 3],
+        } else {
+            None
+        };
+        let rescale = if is_on("do_rescale", true)? {
+            number_of("rescale_factor", keys.get("rescale_factor"), 1.0 / 255.0)?
+        } else {
+            1.0
+        };
+        let normalization = if is_on("do_normalize", true)? {
+            let [means, deviations] =
+                ["image_mean", "image_std"].map(|key| of_channels(key, keys.get(key)));
+            let (means, deviations) = (means?, deviations?);
+            if deviations.contains(&0.0) {
+                return Err("image_std has a 0, by which no value can be divided".to_owned());
+            }
+            std::array::from_fn(|channel| (means[channel], deviations[channel]))
+        } else {
+            [(0.0, 1.0); 3]
         };
         let resampling = match keys.get("resample").and_then(Value::as_u64) {
             Some(3) => Resampling::Bicubic,

@@ -71,10 +71,13 @@ fn rounded(sum: i32) -> u8 {
     (sum >> PRECISION).clamp(0, 255) as u8
 }
 
-/// Resizes an image.
-pub fn resize(image: &RgbImage, width: usize, height: usize, by: Resampling) -> RgbImage {
-    let wide = if width == image.width() { image.clone() } else { resize_rows(image, width, by) };
-    if height == image.height() { wide } else { resize_columns(&wide, height, by) }
+impl RgbImage {
+    /// Resizes the image, with antialiasing, as Pillow does.
+    #[must_use]
+    pub fn resized(&self, width: usize, height: usize, by: Resampling) -> RgbImage {
+        let wide = if width == self.width() { self.clone() } else { resize_rows(self, width, by) };
+        if height == self.height() { wide } else { resize_columns(&wide, height, by) }
+    }
 }
 
 fn resize_rows(image: &RgbImage, width: usize, by: Resampling) -> RgbImage {

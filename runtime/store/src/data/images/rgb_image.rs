@@ -1,7 +1,5 @@
 //! Images in memory.
 
-use super::{Resampling, decode, resize};
-
 /// An image of red, green and blue, each of 0 to 255.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RgbImage {
@@ -22,14 +20,6 @@ impl RgbImage {
         RgbImage { width, height, pixels }
     }
 
-    /// Decodes a JPEG or PNG file. Gray and palette images become RGB, and transparency is left out.
-    ///
-    /// # Errors
-    /// Bytes of another kind, a damaged or very large image, and a program that is built without the feature `images`.
-    pub fn decode(bytes: &[u8]) -> Result<RgbImage, String> {
-        decode(bytes)
-    }
-
     /// The width in pixels.
     pub fn width(&self) -> usize {
         self.width
@@ -43,12 +33,6 @@ impl RgbImage {
     /// The values, `[row, column, channel]`, row-major.
     pub fn pixels(&self) -> &[u8] {
         &self.pixels
-    }
-
-    /// Resizes the image, with antialiasing, as Pillow does.
-    #[must_use]
-    pub fn resized(&self, width: usize, height: usize, by: Resampling) -> RgbImage {
-        resize(self, width, height, by)
     }
 
     /// Returns the part of `width` by `height` pixels from column `left` and row `top` on.
