@@ -192,7 +192,11 @@ fn add_use_tree(prefix: &[&str], tree: &str, found: &mut Vec<Import>) {
     for (index, character) in group.char_indices() {
         match character {
             '{' => depth += 1,
-            '}' => depth -= 1,
+            '}' => match depth.checked_sub(1) {
+                Some(outer) => depth = outer,
+                // A text that only begins like an import, as a line of a string does.
+                None => return,
+            },
             ',' if depth == 0 => {
                 add_use_tree(&prefix, &group[start..index], found);
                 start = index + 1;

@@ -24,6 +24,8 @@ mod own_data;
 #[allow(dead_code, reason = "its `main` is not called")]
 #[path = "own_loop.rs"]
 mod own_loop;
+#[path = "own_task.rs"]
+mod own_task;
 #[allow(dead_code, reason = "its `main` is not called")]
 #[path = "own_trainer.rs"]
 mod own_trainer;
@@ -37,7 +39,7 @@ use meshwright::prelude::*;
 use meshwright::schedule::ScheduleKind;
 use meshwright::testing::Observed;
 use meshwright::train::config::RunSettings;
-use meshwright::train::{Config, Optimizers};
+use meshwright::train::{Config, Optimizers, TaskTrainer};
 use meshwright_examples::long_context::LongLlama;
 
 #[test]
@@ -174,6 +176,26 @@ fn the_own_data_is_learned_and_resumed() {
     ] {
         let text = train(words, digits).map(drop).unwrap_err().to_string();
         assert!(text.contains(part), "{words}: {text}");
+    }
+}
+
+#[test]
+fn the_own_task_is_learned_on_every_mesh() {
+    let train = |words: &str| {
+        let line = format!(
+            "train --layers 2 --hidden 32 --seq 15 --batch 32 --lr 0.01 --order shuffled --threads 1 {words}"
+        );
+        let config = Config::parse(line.split(' '))?.with_examples(own_task::Texts);
+        TaskTrainer::<own_task::MostFrequent>::new(config)?.train()
+    };
+    let alone = train("--steps 100").unwrap().losses;
+    let last = alone.last().unwrap();
+    assert!(alone[0] > 1.0 && *last < 0.3, "from {} to {last}", alone[0]);
+    for mesh in ["dp=2", "fsdp=2,tp=2", "pp=2 --micro-batches 2"] {
+        let losses = train(&format!("--steps 4 --mesh {mesh}")).unwrap().losses;
+        for (loss, expected) in losses.iter().zip(&alone) {
+            assert!((loss - expected).abs() < 1e-5 * expected, "{mesh}: {loss}, alone {expected}");
+        }
     }
 }
 

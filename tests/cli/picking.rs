@@ -69,3 +69,55 @@ fn other_families_are_refused_with_those_that_are_known() {
     let reason = "error: --family: \"gpt2\" is not trained by this program, which trains llama, ";
     assert_contains(finished.error(), reason);
 }
+
+/// Sizes of a `config.json` that contradict the tensors of its folder are named as such, whatever memory they need.
+#[test]
+fn sizes_that_contradict_stored_tensors_are_refused_before_memory() {
+    const HUGE: u64 = 1_000_000_000;
+    let workspace = Workspace::new();
+    for (case, key, part) in [
+        ("qwen3", "hidden_size", "model.embed_tokens.weight has shape ["),
+        ("qwen3", "vocab_size", "model.embed_tokens.weight has shape ["),
+        ("olmo2", "intermediate_size", "model.layers.0.mlp.gate_proj.weight has shape ["),
+        ("gpt_oss", "num_local_experts", "model.layers.0.mlp.experts.gate_up_proj has shape ["),
+        (
+            "mixtral_balanced",
+            "num_local_experts",
+            "`blocks.0.moe.experts.gate.weight` consists of 1000000000 weights, but the folder holds ",
+        ),
+        ("deepseek_v3", "moe_intermediate_size", "expected [1000000000, "),
+    ] {
+        let name = format!("{case}-{key}");
+        workspace.copy_fixture(case, &name);
+        let file = format!("{name}/config.json");
+        let mut keys: serde_json::Value = serde_json::from_slice(&workspace.read(&file)).unwrap();
+        assert!(keys[key].is_u64(), "{case} has no {key}");
+        keys[key] = HUGE.into();
+        workspace.write(&file, keys.to_string().as_bytes());
+        let line = format!("{RUN} --init-from {name}");
+        let finished = workspace.run_program(family_program(), &line);
+        assert_contains(finished.error(), "error: --init-from: ");
+        assert_contains(finished.error(), part);
+    }
+}
+
+/// The model is compared with the mesh before the batch.
+#[test]
+fn experts_over_a_dense_model_are_refused_first() {
+    let workspace = Workspace::new();
+    for family in Families::names().into_iter().filter(|name| !name.contains("moe")) {
+        let line = format!("{RUN} --family {family} --mesh ep=3 --hidden 32 --layers 2 --heads 4");
+        let finished = workspace.run_program(family_program(), &line);
+        let has_experts = ["mixtral", "gpt_oss", "deepseek_v3"].contains(&family);
+        let part = if has_experts {
+            "Experts = 8 is not divisible by ep x cp x tp = 3"
+        } else {
+            "error: --mesh: ep=3 needs a model with experts that are split over ep"
+        };
+        assert_contains(finished.error(), part);
+    }
+    let line = format!("{RUN} --family mixtral --experts 64 --top-k 33 --mesh ep=2");
+    let finished = workspace.run_program(family_program(), &line);
+    let expected = "error: --top-k is 33; a token can choose at most 32 experts";
+    assert_contains(finished.error(), expected);
+}

@@ -218,8 +218,21 @@ fn other_models_are_refused_by_name() {
         assert_contains(run.error(), expected);
     }
     let other = workspace.run_gpt2("--resume out --steps 3");
-    let expected = "--resume: out/step-00000002 is of a llama, and this program trains a gpt2; use the program";
+    let expected = "--resume: out/step-00000002 is of a llama, and this program trains a \"gpt2\"; use the program \
+                    that has saved it, or `train`, which takes each family";
     assert_contains(other.error(), expected);
+    let folder = fixture("gpt2").display().to_string();
+    for (flag, given) in
+        [("--family", "gpt2"), ("--init-from", &folder), ("--architecture", &folder)]
+    {
+        let line = format!("--resume out --steps 3 {flag} {given}");
+        let expected = format!(
+            "error: --resume: out/step-00000002 is of a llama, but {flag} {given} is a gpt2; leave {flag} out, since a"
+        );
+        for run in [workspace.run_program(family_program(), &line), workspace.run(&line)] {
+            assert_contains(run.error(), &expected);
+        }
+    }
 
     workspace.copy_fixture("tied_gqa", "model");
     let first = workspace.run(

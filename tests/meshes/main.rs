@@ -12,6 +12,7 @@ mod optim;
 mod parity;
 mod preflight;
 mod promise;
+mod seq2seq_tasks;
 mod tasks;
 mod text_tasks;
 mod validation;

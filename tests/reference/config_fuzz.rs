@@ -5,6 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use meshwright::checkpoint::hf::HfConfig;
 use meshwright::models::{BertClassifier, BertMaskedLm, ModernBertClassifier, ModernBertMaskedLm};
+use meshwright::rotary::RotaryFrequencies;
 use meshwright::train::{Family, FamilyModel, LanguageModel};
 use serde_json::{Map, Value, json};
 
@@ -23,19 +24,20 @@ fn altered_configurations_are_read_or_refused_by_key() {
 
 #[test]
 fn altered_configurations_of_encoders_are_read_or_refused_by_key() {
-    fuzz::<BertMaskedLm>("bert_masked");
-    fuzz::<BertClassifier>("bert_texts");
-    fuzz::<ModernBertMaskedLm>("modernbert_masked");
-    fuzz::<ModernBertClassifier>("modernbert_texts");
+    check::<BertMaskedLm>("bert_masked");
+    check::<BertClassifier>("bert_texts");
+    check::<ModernBertMaskedLm>("modernbert_masked");
+    check::<ModernBertClassifier>("modernbert_texts");
 }
 
 impl OfFamily for Fuzz {
     fn run<M: LanguageModel>(&self, name: &str) {
-        fuzz::<M>(name);
+        check::<M>(name);
     }
 }
 
-fn fuzz<M: FamilyModel>(name: &str) {
+/// Reads altered configurations of a case.
+pub(super) fn check<M: FamilyModel>(name: &str) {
     let original = config_of(&Case::open(name).folder);
     let known = keys_of(&Value::Object(original.clone()));
     let folder = tempfile::tempdir().unwrap();
@@ -74,7 +76,15 @@ fn fuzz<M: FamilyModel>(name: &str) {
 fn read_all<M: FamilyModel>(folder: &std::path::Path) -> Result<(), String> {
     let read = || M::Config::read(folder, &[]).map_err(|error| error.to_string());
     let config = read()?.config;
-    M::dim_sizes(&config);
+    let sizes = M::dim_sizes(&config);
+    for seq in [16, 1 << 20] {
+        // Numbers for heads of other widths are refused.
+        if let Ok(rope) = RotaryFrequencies::new(&sizes.rope, 8, seq) {
+            let mut numbers = rope.per_position.iter().chain([&rope.magnitude]);
+            let are_finite = numbers.all(|number| (*number as f32).is_finite());
+            assert!(are_finite, "{:?}: {rope:?}", sizes.rope);
+        }
+    }
     M::tensor_names(&config);
     config.outline();
     let written = config.to_json();
@@ -123,6 +133,10 @@ fn value(old: &Value, random: &mut Random) -> Value {
         json!(1e-300),
         json!(1e300),
         json!(1e38),
+        json!(1e19),
+        json!(1e9),
+        json!(1_000_000_000u64),
+        json!(1u64 << 32),
         json!(1e-8),
         json!(""),
         json!("silu"),

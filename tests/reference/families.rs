@@ -14,7 +14,7 @@ use super::{Case, TRAIN_LOSS, TRAIN_NORM, weights_of};
 /// Meshes of training runs of all families.
 const MESHES: [&str; 2] = ["1", "fsdp=2,tp=2"];
 /// Further meshes of families with experts.
-const EXPERT_MESHES: [&str; 3] = ["ep=2", "ep=2,tp=2", "ep=2,pp=2"];
+const EXPERT_MESHES: [&str; 4] = ["ep=2", "dp=2,ep=2", "ep=2,tp=2", "ep=2,pp=2"];
 
 /// A test with the model of a case.
 pub(super) trait OfFamily {
@@ -80,7 +80,7 @@ impl OfFamily for Parity {
 }
 
 /// Compares losses and gradient norms of a training run.
-fn check_training<M: LanguageModel>(case: &Case, mesh: &str, report: &mut Report) {
+pub(super) fn check_training<M: LanguageModel>(case: &Case, mesh: &str, report: &mut Report) {
     let out = tempfile::tempdir().unwrap();
     let steps = case.number("steps") as u64;
     let Summary { losses, grad_norms, .. } =

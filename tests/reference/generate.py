@@ -51,7 +51,7 @@ def token_stream(case):
 
 
 def batch_of_step(case, stream, step):
-    """Sequential order: sample i of step s is stream[(s * BATCH + i) * seq ..][.. seq + 1]. Others have their data."""
+    """Sequential order: sample i of step s is stream[(s * BATCH + i) * seq ..][.. seq + 1]; images have their own."""
     if hasattr(case, "batch_of_step"):
         return case.batch_of_step(stream, step)
     starts = [(step * BATCH + i) * case.seq for i in range(BATCH)]

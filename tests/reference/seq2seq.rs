@@ -19,6 +19,7 @@ use meshwright_tests::compare::{Report, assert_same_bits, distance, scalar_dista
 use meshwright_tests::run::on_mesh;
 use serde_json::{Map, Value};
 
+use super::config_fuzz;
 use super::families::config_of;
 use super::mutations::{last_part, write_config};
 use super::{Case, GRADIENT, LOGITS, LOSS, TRAIN_LOSS, TRAIN_NORM, as_stored, weights_of};
@@ -50,6 +51,13 @@ fn check<M: EncoderDecoder>(name: &str) {
     check_mutations::<M>(&case);
     check_round_trip::<M>(&case);
     report.print();
+}
+
+#[test]
+fn altered_configurations_are_read_or_refused_by_key() {
+    config_fuzz::check::<T5>("t5");
+    config_fuzz::check::<T5>("t5_v1_1");
+    config_fuzz::check::<Whisper>("whisper");
 }
 
 /// Compares logits, loss and all gradients of the loaded model.

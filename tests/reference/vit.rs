@@ -2,16 +2,14 @@
 
 use std::fs;
 use std::path::Path;
-use std::sync::Arc;
 
-use meshwright::checkpoint::hf::{HfConfig, HfFolder, HfFormat};
-use meshwright::data::{ImagePreprocessing, RgbImage, image_bytes, open_examples};
+use meshwright::checkpoint::hf::{HfConfig, HfFolder};
 use meshwright::models::vit::{Images, Vit, VitConfig, cut_patches};
 use meshwright::nn::build;
-use meshwright::optim::{AdamWOptions, Optimizer};
-use meshwright::state_dict::{HfMapping, export_hf};
+use meshwright::state_dict::HfMapping;
+use meshwright::tasks::ImageClassification;
 use meshwright::tensor::{Rank, Targets};
-use meshwright::train::{FamilyModel, import_hf};
+use meshwright::train::{Config, FamilyModel, Summary, TaskTrainer, import_hf};
 use meshwright_tests::compare::{Report, assert_same_bits, distance, scalar_distance};
 use meshwright_tests::run::on_mesh;
 use serde_json::{Map, Value};
@@ -74,34 +72,11 @@ fn first_batch(case: &Case, config: &VitConfig) -> Batch {
     Batch::of_pixels(config, &case.floats["pixels"], case.ids["labels"].clone())
 }
 
-/// Reads the batches of all steps from the images and their list.
-fn batches(case: &Case, config: &VitConfig) -> Vec<Batch> {
-    let examples = open_examples(&[case.folder.join("train.jsonl")]).unwrap();
-    let steps = ImagePreprocessing::of_folder(&case.folder).unwrap().expect("it is there");
-    let len = config.channels * config.image_size * config.image_size;
-    let rows = case.number("batch") as u64;
-    let batch = |step: u64| {
-        let (mut pixels, mut labels) = (vec![0.0; rows as usize * len], Vec::new());
-        for (row, pixels) in (step * rows..).zip(pixels.chunks_mut(len)) {
-            let example = examples.read(row).unwrap();
-            let (bytes, _) = image_bytes(&example, "image").unwrap();
-            let image = steps.view(&RgbImage::decode(&bytes).unwrap()).unwrap();
-            steps.write(&image, pixels);
-            labels.push(example.integer("label").unwrap() as u32);
-        }
-        Batch::of_pixels(config, &pixels, labels)
-    };
-    (0..examples.examples() / rows).map(batch).collect()
-}
-
 /// Compares logits, loss and all gradients of the loaded model.
 fn check_one_step(case: &Case, report: &mut Report) {
     let (config, folder) = HfFolder::open::<VitConfig>(&case.folder, &[]).unwrap();
     let (sizes, names) = (Vit::dim_sizes(&config), Vit::tensor_names(&config));
     let batch = first_batch(case, &config);
-    let read = &batches(case, &config)[0];
-    assert!(distance(&read.patches, &batch.patches) < 1e-6, "images that are read");
-    assert_eq!(read.labels, batch.labels);
     let (logits, loss, mut gradients) = on_mesh("1", 1, |rank| {
         let built = build::<Vit>(rank, &sizes).unwrap();
         let params = built.params();
@@ -128,38 +103,28 @@ fn check_one_step(case: &Case, report: &mut Report) {
     report.tensors("gradient", "vit", &gradients, &expected, GRADIENT);
 }
 
-/// Trains on a mesh and writes the model to `out`; returns losses, and norms of gradients.
+/// Trains by the trainer on a mesh, and writes the model to `out`; returns losses, and norms of gradients.
 fn train(case: &Case, mesh: &str, out: &Path, steps: usize, lr: f64) -> (Vec<f64>, Vec<f64>) {
-    let (config, folder) = HfFolder::open::<VitConfig>(&case.folder, &[]).unwrap();
-    let (sizes, names) = (Vit::dim_sizes(&config), Vit::tensor_names(&config));
-    let batches = batches(case, &config);
+    let number = |key: &str| case.number(key).to_string();
     let betas = case.numbers("betas");
-    let rule = AdamWOptions {
-        betas: (betas[0], betas[1]),
-        eps: case.number("eps"),
-        weight_decay: case.number("weight_decay"),
-    };
-    let trained = on_mesh(mesh, 1, |rank| {
-        let built = build::<Vit>(rank, &sizes).unwrap();
-        let params = built.params();
-        import_hf(&folder, &names, &params).unwrap();
-        let mut optimizer = Optimizer::new(rank, &built.units, Arc::new(rule));
-        let (mut losses, mut norms) = (Vec::new(), Vec::new());
-        for (step, batch) in batches.iter().take(steps).enumerate() {
-            rank.set_step(step as u64);
-            let (images, labels) = batch.on(rank, &config);
-            let loss = built.model.classifier.loss(&built.model.forward(&images), &labels);
-            losses.push(loss.reduce().value());
-            let mut gradients = loss.backward().reduce();
-            norms.push(gradients.clip(case.number("clip")));
-            optimizer.step(lr, gradients);
-        }
-        let shapes = HfMapping::new(&names, &params).unwrap().shapes();
-        let format = HfFormat::new(&config, shapes).with_keys_of(&folder);
-        export_hf(rank, out, &format, &names, &params).unwrap();
-        (losses, norms)
-    });
-    trained.into_iter().next().expect("a rank")
+    let folder = case.folder.display().to_string();
+    let words = [
+        format!(
+            "train --init-from {folder} --data {folder}/train.jsonl --order sequential --mesh {mesh}"
+        ),
+        format!(
+            "--batch {} --seq 10 --steps {steps} --lr {lr} --eps {}",
+            number("batch"),
+            number("eps")
+        ),
+        format!("--betas {},{} --clip {}", betas[0], betas[1], number("clip")),
+        format!("--weight-decay {} --export-hf {}", number("weight_decay"), out.display()),
+    ];
+    let words = words.join(" ");
+    let config = Config::parse(words.split_whitespace()).unwrap();
+    let trainer = TaskTrainer::<ImageClassification>::new(config).unwrap();
+    let Summary { losses, grad_norms, .. } = trainer.train().unwrap();
+    (losses, grad_norms)
 }
 
 /// Checks that a folder that is imported and exported has the same tensors and keys.
@@ -228,4 +193,82 @@ fn loss_with(case: &Case, keys: &Map<String, Value>) -> Result<f64, String> {
         Ok(rank.evaluate(|| loss().reduce().value()))
     });
     losses.into_iter().next().expect("a rank")
+}
+
+#[test]
+fn wrong_images_and_labels_are_refused_with_their_example() {
+    let case = Case::open("vit");
+    let dir = tempfile::tempdir().unwrap();
+    let refused = |lines: &str, change: &dyn Fn(&Path)| {
+        let model = tempfile::tempdir().unwrap();
+        for name in ["config.json", "model.safetensors", "preprocessor_config.json"] {
+            fs::copy(case.folder.join(name), model.path().join(name)).unwrap();
+        }
+        change(model.path());
+        let data = dir.path().join("data.jsonl");
+        fs::write(&data, lines).unwrap();
+        let (model, data) = (model.path().display(), data.display());
+        let words = format!(
+            "train --init-from {model} --data {data} --order sequential --batch 1 --seq 10 --steps 2 --lr 0"
+        );
+        let config = Config::parse(words.split_whitespace()).unwrap();
+        let ran = TaskTrainer::<ImageClassification>::new(config).and_then(TaskTrainer::train);
+        ran.err().expect("a refusal").to_string()
+    };
+    let unchanged = |_: &Path| {};
+    fs::copy(case.folder.join("images/00.png"), dir.path().join("a.png")).unwrap();
+    fs::write(dir.path().join("torn.png"), &fs::read(dir.path().join("a.png")).unwrap()[..60])
+        .unwrap();
+    fs::write(dir.path().join("b.gif"), "GIF89a").unwrap();
+    for (line, part) in [
+        (r#"{"image": "torn.png", "label": 1}"#, "torn.png: the PNG image cannot be decoded"),
+        (r#"{"image": "b.gif", "label": 1}"#, "b.gif: the image is neither a JPEG nor a PNG file"),
+        (r#"{"image": "c.png", "label": 1}"#, "c.png: No such file"),
+        (
+            r#"{"image": "a.png", "label": 5}"#,
+            "`label` is 5, but the model has 5 classes (num_labels): 0 to 4",
+        ),
+        (r#"{"image": "a.png", "label": -1}"#, "`label` is -1, but the model has 5 classes"),
+        (
+            r#"{"image": "a.png", "label": "cat"}"#,
+            "`label` is \"cat\", which is none of the classes",
+        ),
+        (r#"{"image": "a.png", "label": 0.5}"#, "`label` is a number, but has to be"),
+        (r#"{"image": "a.png"}"#, "there is no field `label`; the fields are `image`"),
+        (r#"{"file": "a.png", "label": 1}"#, "there is no field `image`"),
+    ] {
+        let text = refused(
+            &format!("{{\"image\": \"a.png\", \"label\": \"LABEL_3\"}}\n{line}\n"),
+            &unchanged,
+        );
+        assert!(text.contains(part) && text.contains("example 1 of "), "{text}");
+    }
+    let torn = refused("{\"image\": \"a.png\", \"label\": 0}\n{\n", &unchanged);
+    assert!(torn.contains("data.jsonl:2: broken JSON at column 1"), "{torn}");
+    let one = "{\"image\": \"a.png\", \"label\": 0}\n{\"image\": \"a.png\", \"label\": 0}";
+    let with = |name: &'static str, key: &'static str, value: Value| {
+        move |folder: &Path| {
+            let path = folder.join(name);
+            let mut keys: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+            keys[key] = value.clone();
+            fs::remove_file(&path).unwrap();
+            fs::write(path, keys.to_string()).unwrap();
+        }
+    };
+    let steps = "preprocessor_config.json";
+    for (change, part) in [
+        (
+            with(steps, "size", 14.into()),
+            "makes images of 14 by 14 pixels, but image_size of config.json is 12",
+        ),
+        (with(steps, "resample", 0.into()), "preprocessor_config.json: resample is 0; only 2"),
+        (
+            with("config.json", "image_size", 13.into()),
+            "patch_size 4 does not divide image_size 13",
+        ),
+        (with("config.json", "num_channels", 1.into()), "num_channels is 1, but images have 3"),
+    ] {
+        let text = refused(one, &change);
+        assert!(text.contains(part), "{text}");
+    }
 }

@@ -157,6 +157,20 @@ pub fn no_window(keys: &mut HfKeys<'_>) -> KeyResult {
     }
 }
 
+/// Names the keys of windows of a file in which `use_sliding_window` switches them off.
+///
+/// # Errors
+/// Values that are no whole numbers.
+pub fn unused_window(keys: &mut HfKeys<'_>) -> KeyResult {
+    for key in ["sliding_window", "max_window_layers"] {
+        let found = keys.settings().and_then(|settings| settings.get(key));
+        if let Some(value) = found.filter(|value| !value.is_u64()) {
+            return Err(format!("{key} must be a whole number, or null, not {value}"));
+        }
+    }
+    Ok(())
+}
+
 /// Refuses layers of other kinds than attention without a window.
 ///
 /// # Errors

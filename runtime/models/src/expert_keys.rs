@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use meshwright_backend::MAX_TOP_K;
 use meshwright_core::nn::layers::RouterPenalties;
 use meshwright_store::checkpoint::hf::{HfKeys, KeyResult, StackedWeights, TensorRole};
 use meshwright_store::family::{LoadBalancing, SizeFlag};
@@ -22,7 +23,7 @@ impl ExpertFields<'_> {
     /// for each token.
     ///
     /// # Errors
-    /// More chosen experts than there are.
+    /// More chosen experts than there are, or than a [`Router`](meshwright_core::nn::layers::Router) can choose.
     pub fn keys(self, keys: &mut HfKeys<'_>, absent: [usize; 2]) -> KeyResult {
         let [experts, top_k] = if keys.is_new() { [8, 2] } else { absent };
         keys.size_or(SizeFlag::EXPERTS, self.key, self.experts, experts)?;
@@ -34,6 +35,10 @@ impl ExpertFields<'_> {
             } else {
                 format!("num_experts_per_tok {top_k} is more than {key} {experts}")
             }
+        })?;
+        keys.require(top_k <= MAX_TOP_K, || {
+            let given = if keys.is_new() { SizeFlag::TOP_K.name() } else { "num_experts_per_tok" };
+            format!("{given} is {top_k}; a token can choose at most {MAX_TOP_K} experts")
         })
     }
 }

@@ -11,6 +11,7 @@ mod mixtures;
 mod neox;
 mod olmo2;
 mod other_content;
+mod seq2seq;
 mod stored;
 mod tensors;
 mod vit;

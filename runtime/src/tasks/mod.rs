@@ -1,10 +1,13 @@
-//! Tasks of encoders of texts: masked tokens, classes of texts and of tokens, and numbers.
+//! Tasks other than the next token, for [`TaskTrainer`](crate::train::TaskTrainer).
 
 mod classification;
+mod image_classification;
+mod image_flags;
 mod labels;
 mod masked_lm;
 mod masking;
 mod regression;
+mod seq2seq;
 mod texts;
 mod token_classification;
 
@@ -14,8 +17,8 @@ use crate::models::{
 };
 
 crate::tasks! {
-    /// Tasks of encoders of texts.
-    pub struct TextTasks:
+    /// All tasks of the library, each with the models that it trains.
+    pub struct Tasks:
         MaskedLm<BertMaskedLm>,
         MaskedLm<ModernBertMaskedLm>,
         Classification<BertClassifier>,
@@ -23,13 +26,19 @@ crate::tasks! {
         Regression<BertClassifier>,
         Regression<ModernBertClassifier>,
         TokenClassification<BertTokenClassifier>,
-        TokenClassification<ModernBertTokenClassifier>;
+        TokenClassification<ModernBertTokenClassifier>,
+        ImageClassification,
+        Seq2Seq,
+        SpeechToText;
 }
 
 pub use classification::{Classification, LabelFlags};
+pub use image_classification::ImageClassification;
+pub use image_flags::ImageFlags;
 pub use labels::GivenLabels;
 pub use masked_lm::{MaskFlags, MaskedLm};
 pub use masking::MaskOptions;
 pub use regression::{NumberFlags, Regression};
+pub use seq2seq::{Seq2Seq, Seq2SeqFlags, SpeechFlags, SpeechToText};
 pub use texts::TextFields;
 pub use token_classification::{TokenClassification, WordFlags};

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use crate::checkpoint::hf::read_model_type;
 use crate::os::exit_code::exit_on_panic;
-use meshwright_store::__internal::none_of;
+use meshwright_store::__internal::{none_of, with_article};
 
 use super::config::RunSettings;
 use super::hub::fetch_model;
@@ -64,8 +64,9 @@ pub(super) fn pick(settings: &mut RunSettings, known: &[&'static str]) -> Result
         if let Some(family) = checkpoint.as_ref().and_then(saved_family) {
             if !known.contains(&family) {
                 return Err(Error::Input(format!(
-                    "--resume: {} is of a {family}, which is {}",
+                    "--resume: {} is of {}, which is {}",
                     path.display(),
+                    with_article(family),
                     none_of(known)
                 )));
             }

@@ -15,13 +15,7 @@ use super::{Error, FamilyList, Optimizers, Result};
 ///
 /// ```no_run
 /// use meshwright::models::Families;
-/// use meshwright::models::Llama;
-/// use meshwright::train::NextToken;
-///
-/// meshwright::tasks! {
-///     /// The tasks of this program.
-///     struct Tasks: NextToken<Llama>;
-/// }
+/// use meshwright::tasks::Tasks;
 ///
 /// fn main() -> meshwright::Result<()> {
 ///     meshwright::train::train_task_of::<Tasks, Families>(&Default::default())

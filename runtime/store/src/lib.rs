@@ -9,7 +9,7 @@ pub mod state_dict;
 #[doc(hidden)]
 pub mod __internal {
     pub use crate::checkpoint::hf::file_names::{CONFIG, INDEX, WEIGHTS};
-    pub use crate::checkpoint::hf::model_type::none_of;
+    pub use crate::checkpoint::hf::model_type::{none_of, quoted, stated_model_type, with_article};
     pub use crate::checkpoint::hf::weight_files::files_of_index;
     pub use crate::data::lfs::{IS_LFS_POINTER, is_lfs_pointer};
     pub use crate::family::list::model_types;

@@ -1,5 +1,6 @@
 //! Families with mixtures of experts on every mesh, against one rank.
 
+use meshwright::backend::DType;
 use meshwright::models::deepseek::{Deepseek, DeepseekConfig};
 use meshwright::models::gpt_oss::{GptOss, GptOssConfig};
 use meshwright::models::moe_decoder::{MoeDecoder, MoeDecoderConfig};
@@ -18,6 +19,10 @@ use super::table::report_parity;
 
 /// Every data rank has rows of each of two micro-batches.
 const DATA: TokenData = TokenData { batch: 8, seq: 12, vocab: 29, masked: true };
+
+// Relative to f32, or to bf16 on one rank, which sums in another order before rounding.
+const BF16_LOSS: f64 = 9e-3;
+const BF16_GRADIENT: f64 = 1e-1;
 
 const MESHES: [(&str, ZeroStage); 7] = [
     ("tp=2", ZeroStage::Replicated),
@@ -118,9 +123,8 @@ fn qwen3_moe_on_meshes() {
     check::<MoeDecoder>(MoeDecoder::sizes(&config));
 }
 
-#[test]
-fn gpt_oss_on_meshes() {
-    let config = GptOssConfig {
+fn gpt_oss() -> GptOssConfig {
+    GptOssConfig {
         hidden: 16,
         ffn: 8,
         layers: 2,
@@ -133,7 +137,42 @@ fn gpt_oss_on_meshes() {
         top_k: 3,
         vocab: DATA.vocab,
         ..GptOssConfig::default()
-    };
-    let sizes = GptOss::sizes(&config).with_init("bias", Init::Normal(0.2));
-    check::<GptOss>(sizes);
+    }
+}
+
+#[test]
+fn gpt_oss_on_meshes() {
+    check::<GptOss>(GptOss::sizes(&gpt_oss()).with_init("bias", Init::Normal(0.2)));
+}
+
+/// Logits of routers are f32 in bf16, too, and so is the sum with their bias, or with that of the choice. A token
+/// chooses all experts, so that rounding does not change its choices.
+#[test]
+fn mixtures_in_bf16_stay_near_f32_and_one_rank() {
+    let all = GptOssConfig { experts: 4, top_k: 4, ..gpt_oss() };
+    check_bf16::<GptOss>(GptOss::sizes(&all).with_init("bias", Init::Normal(0.2)));
+    let all = DeepseekConfig { experts: 4, top_k: 4, group_count: 1, best_groups: 1, ..deepseek() };
+    let sizes = Deepseek::sizes(&all);
+    check_bf16::<Deepseek>(sizes.with_init("router.choice_bias", Init::Normal(0.1)));
+}
+
+/// Compares losses and gradients in bf16 with those in f32, and on meshes with one rank.
+#[track_caller]
+fn check_bf16<M: LanguageModel>(mut sizes: Sizes) {
+    sizes.init_std = 0.2;
+    let whole = Setup { steps: 4, micro_batches: 2, ..Setup::new(sizes) };
+    let settings = Settings { compute: DType::Bf16, ..whole.settings };
+    let setup = Setup { settings, ..whole.clone() };
+    let (f32, one) = (trained::<M>("1", &whole), trained::<M>("1", &setup));
+    let mut report = Report::default();
+    report.scalars("loss in bf16", "1", &one.losses, &f32.losses, BF16_LOSS);
+    report.tensors("gradient in bf16", "1", &one.gradients, &f32.gradients, BF16_GRADIENT);
+    for (index, (mesh, zero)) in MESHES.into_iter().enumerate() {
+        let reduce = [DType::F32, DType::Bf16][index % 2];
+        let setup = Setup { settings: Settings { zero, reduce, ..settings }, ..setup.clone() };
+        let got = trained::<M>(mesh, &setup);
+        report.scalars("loss", mesh, &got.losses, &one.losses, BF16_LOSS);
+        report.tensors("gradient", mesh, &got.gradients, &one.gradients, BF16_GRADIENT);
+    }
+    report.print();
 }

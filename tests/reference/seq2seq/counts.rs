@@ -37,7 +37,7 @@ fn t5_counts_parameters_and_flops_of_both_stacks() {
         on_mesh("1", 1, |rank| {
             let built = build::<T5>(rank, &T5::dim_sizes(&config)).unwrap();
             assert_eq!(built.global_len(), encoder + decoder + memory + tables);
-            let flops = T5::flops_per_row(&built, source, target);
+            let flops = built.flops_per_row(|path| T5::positions(path, [source, target]));
             assert_eq!(flops, 6.0 * (linear + scores) as f64);
         });
     }
@@ -78,7 +78,7 @@ fn whisper_counts_parameters_and_flops_of_both_stacks() {
     on_mesh("1", 1, |rank| {
         let built = build::<Whisper>(rank, &Whisper::dim_sizes(&config)).unwrap();
         assert_eq!(built.global_len(), first + encoder + memory + decoder + tables);
-        let flops = Whisper::flops_per_row(&built, &config, target);
+        let flops = built.flops_per_row(|path| Whisper::positions(path, [source, target]));
         assert_eq!(flops, 6.0 * (linear + scores) as f64);
     });
 }

@@ -68,8 +68,8 @@ impl RoutingOps for DryRunBackend {
     fn router_auxiliary_loss_backward(&self, _: RouterScore, _: RouterAuxiliaryLossBackwardArgs) {}
 }
 
-/// Largest number of experts per token.
-pub const MAX_TOP_K: usize = 8;
+/// Largest number of experts per token: on a GPU, each thread of a warp computes the weight of one choice.
+pub const MAX_TOP_K: usize = 32;
 
 /// Largest number of groups of experts.
 pub const MAX_EXPERT_GROUPS: usize = 32;

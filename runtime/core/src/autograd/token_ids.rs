@@ -36,7 +36,8 @@ impl TokenIds {
     /// Creates token ids from a buffer of this rank's block that was received, which is copied to the host.
     pub(crate) fn of_buffer(rank: &Rank, extents: Vec<Extent>, block: Arc<Buffer>) -> TokenIds {
         let (rank, len) = (rank.clone(), block.len());
-        let on_host = if rank.leaves_out_numbers(len) {
+        // Nothing arrives in a dry run.
+        let on_host = if rank.backend().is_dry_run() {
             rank.zeros(len)
         } else {
             Arc::new(block.view().to_vec())

@@ -1,21 +1,22 @@
 //! LongRoPE: factors of every pair, which were found by a search.
 
-use super::ranges::{check_above_zero, check_factor, check_positions};
+use super::ranges::{check_attention_factor, check_divisor, check_factor, check_positions};
 
 /// Parameters of LongRoPE (Ding et al., "LongRoPE: Extending LLM Context Window Beyond 2 Million Tokens", 2024), as
 /// Phi-3 and Phi-4-mini have them: the frequency of a pair is divided by its factor.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LongRopeScaling {
-    /// `short_factor`: the divisors in sequences of up to `original_positions`, one for each rotated pair.
+    /// `short_factor`: the divisors in sequences of up to `original_positions`, one for each rotated pair. They are
+    /// from 0.001 to a million.
     pub short: Vec<f64>,
     /// `long_factor`: the divisors in longer sequences, for all of their positions.
     pub long: Vec<f64>,
     /// `original_max_position_embeddings`: the sequence length before the extension, at least 2.
     pub original_positions: usize,
-    /// `factor`: how many times longer sequences may be than the original length, at least 1.
+    /// `factor`: how many times longer sequences may be than the original length, from 1 to a million.
     pub factor: f64,
     /// `attention_factor`: factor of cosines and sines, whose square scales attention scores; by default
-    /// `sqrt(1 + ln(factor) / ln(original_positions))`.
+    /// `sqrt(1 + ln(factor) / ln(original_positions))`. From 0.001 to 1000.
     pub attention_factor: Option<f64>,
 }
 
@@ -42,7 +43,7 @@ impl LongRopeScaling {
             return Err("original_max_position_embeddings must be at least 2, not 1".into());
         }
         if let Some(factor) = self.attention_factor {
-            check_above_zero("attention_factor", factor)?;
+            check_attention_factor(factor)?;
         }
         for (name, divisors) in [("short_factor", &self.short), ("long_factor", &self.long)] {
             if divisors.len() != rotary_dim / 2 {
@@ -53,7 +54,7 @@ impl LongRopeScaling {
                 ));
             }
             for (pair, divisor) in divisors.iter().enumerate() {
-                check_above_zero(&format!("{name}[{pair}]"), *divisor)?;
+                check_divisor(&format!("{name}[{pair}]"), *divisor)?;
             }
         }
         Ok(())

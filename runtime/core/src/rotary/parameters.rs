@@ -2,10 +2,13 @@
 
 use super::RopeScaling;
 
+/// Least base: with smaller ones, neighboring positions are many rotations apart.
+const LEAST_THETA: f64 = 0.001;
+
 /// The parameters that determine the angle of each position: `rope_parameters` of a `config.json`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RopeParameters {
-    /// `rope_theta`: base of the wavelengths, above 0.
+    /// `rope_theta`: base of the wavelengths, at least 0.001.
     pub theta: f64,
     /// `partial_rotary_factor`: the fraction of a head's elements that rotate, the first ones, rounded down; the others
     /// pass through. In (0, 1].
@@ -36,6 +39,9 @@ impl RopeParameters {
         if !(theta > 0.0 && theta.is_finite()) {
             return Err(format!("rope_theta must be above 0, not {theta}"));
         }
+        if theta < LEAST_THETA {
+            return Err(format!("rope_theta must be at least {LEAST_THETA}, not {theta:?}"));
+        }
         if !(part > 0.0 && part <= 1.0) {
             return Err(format!("partial_rotary_factor must be above 0 and at most 1, not {part}"));
         }
@@ -53,7 +59,9 @@ impl RopeParameters {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Llama3Scaling, YarnScaling};
+    use std::sync::Arc;
+
+    use super::super::{Llama3Scaling, LongRopeScaling, YarnScaling};
     use super::*;
 
     #[test]
@@ -91,6 +99,16 @@ mod tests {
                 Llama3Scaling { factor, low_freq_factor, high_freq_factor, original_positions };
             RopeScaling::Llama3(scaling)
         };
+        let long_rope = |last: f64, factor: f64| {
+            let long = [vec![1.0; 31], vec![last]].concat();
+            RopeScaling::LongRope(Arc::new(LongRopeScaling {
+                short: vec![1.0; 32],
+                long,
+                original_positions: 64,
+                factor,
+                attention_factor: None,
+            }))
+        };
         for (scaling, expected) in [
             (RopeScaling::Linear { factor: 0.5 }, "factor must be a number of at least 1, not 0.5"),
             (RopeScaling::Linear { factor: f64::NAN }, "factor must be a number of at least 1"),
@@ -103,7 +121,26 @@ mod tests {
             (yarn(|yarn| yarn.beta_fast = 0.0), "beta_fast must be a number above 0"),
             (yarn(|yarn| yarn.beta_slow = 33.0), "beta_fast is 32, below the beta_slow of 33"),
             (yarn(|yarn| yarn.attention_factor = Some(0.0)), "attention_factor must be a number"),
-            (yarn(|yarn| yarn.mscale = Some(-1.0)), "mscale must be a number of at least 0"),
+            (yarn(|yarn| yarn.attention_factor = Some(1e30)), "attention_factor must be a number"),
+            (
+                yarn(|yarn| yarn.mscale = Some(-1.0)),
+                "mscale must be a number from 0 to 100, not -1.0",
+            ),
+            (
+                yarn(|yarn| yarn.mscale_all_dim = Some(1e9)),
+                "mscale_all_dim must be a number from 0",
+            ),
+            (yarn(|yarn| yarn.factor = 1e19), "factor must be at most 1000000, not 1e19"),
+            (
+                RopeScaling::Dynamic { factor: 1e19, trained_positions: 8 },
+                "factor must be at most 1000000, not 1e19",
+            ),
+            (
+                long_rope(1e300, 4.0),
+                "long_factor[31] must be a number from 0.001 to 1000000, not 1e300",
+            ),
+            (long_rope(1e-300, 4.0), "long_factor[31] must be a number from 0.001"),
+            (long_rope(1.0, 1e7), "factor must be at most 1000000, not 10000000.0"),
             (yarn(|yarn| yarn.original_positions = 0), "original_max_position_embeddings must be"),
             (llama3(0.0, 1.0, 4.0, 8192), "factor must be a number of at least 1, not 0"),
             (llama3(8.0, 4.0, 4.0, 8192), "low_freq_factor is 4, not below the high_freq_factor"),
@@ -124,5 +161,7 @@ mod tests {
             let text = RopeParameters::with_theta(theta).rotary_dim(64).unwrap_err();
             assert!(text.starts_with("rope_theta must be above 0"), "{text}");
         }
+        let text = RopeParameters::with_theta(1e-300).rotary_dim(64).unwrap_err();
+        assert_eq!(text, "rope_theta must be at least 0.001, not 1e-300");
     }
 }

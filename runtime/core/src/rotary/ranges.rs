@@ -1,10 +1,38 @@
 //! Ranges of the numbers of rotary embeddings.
 
+/// Most times that a scaling extends sequences, far beyond those of any model: larger factors leave numbers of no
+/// digits, or NaN.
+const MOST_FACTOR: f64 = 1e6;
+
 pub(super) fn check_factor(factor: f64) -> Result<(), String> {
-    if (1.0..f64::INFINITY).contains(&factor) {
+    if !(1.0..f64::INFINITY).contains(&factor) {
+        return Err(format!("factor must be a number of at least 1, not {factor}"));
+    }
+    if factor > MOST_FACTOR {
+        return Err(format!("factor must be at most {MOST_FACTOR}, not {factor:?}"));
+    }
+    Ok(())
+}
+
+/// Checks the factor of cosines and sines, whose square scales attention scores.
+pub(super) fn check_attention_factor(factor: f64) -> Result<(), String> {
+    check_between("attention_factor", factor, (0.001, 1000.0))
+}
+
+/// Checks a divisor of the frequency of a pair.
+pub(super) fn check_divisor(name: &str, divisor: f64) -> Result<(), String> {
+    check_between(name, divisor, (0.001, MOST_FACTOR))
+}
+
+pub(super) fn check_between(
+    name: &str,
+    number: f64,
+    (least, most): (f64, f64),
+) -> Result<(), String> {
+    if (least..=most).contains(&number) {
         return Ok(());
     }
-    Err(format!("factor must be a number of at least 1, not {factor}"))
+    Err(format!("{name} must be a number from {least} to {most}, not {number:?}"))
 }
 
 pub(super) fn check_positions(name: &str, positions: usize) -> Result<(), String> {

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use super::LongRopeScaling;
-use super::ranges::{check_above_zero, check_factor, check_positions};
+use super::ranges::{
+    check_above_zero, check_attention_factor, check_between, check_factor, check_positions,
+};
 
 /// Scaling of rotary frequencies. Names and numbers follow Hugging Face's `modeling_rope_utils`.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -14,13 +16,13 @@ pub enum RopeScaling {
     /// `linear`: all frequencies are divided by the factor, as if positions were (position interpolation, Chen et al.,
     /// "Extending Context Window of Large Language Models via Positional Interpolation", 2023).
     Linear {
-        /// Factor of at least 1.
+        /// Factor from 1 to a million.
         factor: f64,
     },
     /// `dynamic`: the base grows with the length of the sequence, once that exceeds `trained_positions`, so that high
     /// frequencies change least (dynamic NTK; Peng et al., "YaRN", 2023, appendix).
     Dynamic {
-        /// Factor of at least 1.
+        /// Factor from 1 to a million.
         factor: f64,
         /// `max_position_embeddings`: up to this length nothing is scaled.
         trained_positions: usize,
@@ -36,19 +38,19 @@ pub enum RopeScaling {
 /// Parameters of YaRN (Peng et al., "YaRN: Efficient Context Window Extension of Large Language Models", 2023).
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct YarnScaling {
-    /// Factor of at least 1.
+    /// Factor from 1 to a million.
     pub factor: f64,
     /// `original_max_position_embeddings`: the sequence length before the extension.
     pub original_positions: usize,
     /// `attention_factor`: factor of cosines and sines, whose square scales attention scores; by default
-    /// `0.1 ln(factor) + 1`, or the value that follows from the two scales below.
+    /// `0.1 ln(factor) + 1`, or the value that follows from the two scales below. From 0.001 to 1000.
     pub attention_factor: Option<f64>,
     /// `beta_fast`: pairs with at least this many rotations in the original length keep their frequency; by default 32.
     pub beta_fast: f64,
     /// `beta_slow`: pairs with at most this many rotations are interpolated; by default 1.
     pub beta_slow: f64,
     /// `mscale` of DeepSeek: with `mscale_all_dim`, the attention factor is
-    /// `(0.1 mscale ln(factor) + 1) / (0.1 mscale_all_dim ln(factor) + 1)`.
+    /// `(0.1 mscale ln(factor) + 1) / (0.1 mscale_all_dim ln(factor) + 1)`. Both are from 0 to 100.
     pub mscale: Option<f64>,
     /// `mscale_all_dim` of DeepSeek.
     pub mscale_all_dim: Option<f64>,
@@ -62,7 +64,7 @@ pub struct YarnScaling {
 /// `original_positions / low_freq_factor` are divided by `factor`, and those between are interpolated.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Llama3Scaling {
-    /// Factor of at least 1.
+    /// Factor from 1 to a million.
     pub factor: f64,
     /// `low_freq_factor`, above 0.
     pub low_freq_factor: f64,
@@ -139,11 +141,11 @@ impl YarnScaling {
             ));
         }
         if let Some(factor) = self.attention_factor {
-            check_above_zero("attention_factor", factor)?;
+            check_attention_factor(factor)?;
         }
         for (name, scale) in [("mscale", self.mscale), ("mscale_all_dim", self.mscale_all_dim)] {
-            if scale.is_some_and(|scale| !(0.0..f64::INFINITY).contains(&scale)) {
-                return Err(format!("{name} must be a number of at least 0, not {scale:?}"));
+            if let Some(scale) = scale {
+                check_between(name, scale, (0.0, 100.0))?;
             }
         }
         if theta <= 1.0 {

@@ -352,21 +352,11 @@ fn combine_param<S: Dims>(
     axes: AxisSet,
     op: Binary,
 ) -> Tensor<S> {
-    Tensor::from_untyped(value_and_param(left.value(), right, axes, op))
-}
-
-/// Adds a parameter over the last dims of `left`, whose gradient is partial over `axes`.
-#[track_caller]
-pub(crate) fn add_param_to(left: &Value, right: &ParamRef, axes: AxisSet) -> Value {
-    value_and_param(left, right, axes, Binary::Add)
-}
-
-#[track_caller]
-fn value_and_param(left: &Value, right: &ParamRef, axes: AxisSet, op: Binary) -> Value {
+    let left = left.value();
     left.rank().check_same(right.rank());
     right.check_trailing(left.extents());
     let pointwise = left.to_pointwise().binary(Pointwise::param(right, axes), op);
-    Value::deferred(left.rank(), left.extents().to_vec(), pointwise)
+    Tensor::from_untyped(Value::deferred(left.rank(), left.extents().to_vec(), pointwise))
 }
 
 /// Combines two values of the same extents.

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::decoder_keys::{layer_types, no_biases, no_layer_types, no_window};
+use crate::decoder_keys::{layer_types, no_biases, no_layer_types, no_window, unused_window};
 use meshwright_core::rotary::RopeScaling;
 use meshwright_store::checkpoint::hf::{HfKeys, HfSettings, KeyResult};
 
@@ -55,7 +55,7 @@ impl DecoderConfig {
                 keys.list(&["use_sliding_window", "sliding_window"]);
                 let settings = keys.settings();
                 let is_used = settings.map(|keys| keys.switch("use_sliding_window")).transpose()?;
-                keys.ignore(&["sliding_window", "max_window_layers"]);
+                unused_window(keys)?;
                 if is_used.flatten() != Some(false) {
                     no_window(keys)?;
                 }

@@ -22,6 +22,9 @@ const TEXT_CONFIG: &str = "text_config";
 /// Beginning of the names of a text model in a `gemma3`.
 const PREFIX: &str = "language_model.";
 
+/// The object of a `gemma3` with the keys of its vision tower.
+const VISION_CONFIG: &str = "vision_config";
+
 /// Beginnings of the names of other parts of a `gemma3`.
 const VISION: [&str; 2] = ["vision_tower.", "multi_modal_projector."];
 
@@ -135,6 +138,7 @@ impl GemmaConfig {
 
 impl ConfigKeys for GemmaConfig {
     const MODEL_TYPES: &'static [&'static str] = &["gemma2", "gemma3_text", "gemma3"];
+    const OTHER_PARTS: &'static [&'static str] = &[VISION_CONFIG];
 
     fn new_of(model_type: &'static str) -> GemmaConfig {
         let kind = match model_type {
@@ -165,9 +169,12 @@ impl ConfigKeys for GemmaConfig {
         if self.kind != GemmaKind::Gemma3 {
             return self.text_keys(keys);
         }
-        // Of the vision tower, whose tensors are refused, and of the placeholders of images.
-        keys.ignore(&["vision_config", "mm_tokens_per_image", "image_token_index"]);
+        // Of the placeholders of images.
+        keys.ignore(&["mm_tokens_per_image", "image_token_index"]);
         keys.ignore(&["boi_token_index", "eoi_token_index", "pad_token_id", "bos_token_id"]);
+        if keys.settings().is_some_and(|settings| settings.get(VISION_CONFIG).is_some()) {
+            keys.warn(format!("{VISION_CONFIG} is left out: the text model alone is trained"));
+        }
         keys.only_switch("tie_word_embeddings", true)?;
         keys.within(TEXT_CONFIG, |keys| {
             keys.ignore(&["architectures"]);

@@ -3,7 +3,9 @@
 use serde_json::{Map, Value, json};
 
 use meshwright_core::rotary::RopeParameters;
-use meshwright_store::checkpoint::hf::{HfSettings, read_rope_object, write_rope};
+use meshwright_store::checkpoint::hf::{
+    HfSettings, read_rope_object, require_same_number, write_rope,
+};
 
 /// The kind of layers without a window.
 const FULL: &str = "full_attention";
@@ -16,6 +18,9 @@ pub const GLOBAL_THETA: f64 = 1e6;
 
 /// Base of layers with a window.
 pub const LOCAL_THETA: f64 = 1e4;
+
+/// The base of wavelengths.
+const THETA: &str = "rope_theta";
 
 /// The object with an object for each kind of layers.
 const OBJECT: &str = "rope_parameters";
@@ -38,12 +43,13 @@ pub fn read_ropes(
 ) -> Result<[RopeParameters; 2], String> {
     let base = |key: &str, theta: f64| -> Result<RopeParameters, String> {
         let plain = RopeParameters::with_theta(settings.number(key)?.unwrap_or(theta));
-        plain.rotary_dim(head_dim).map(|_| plain)
+        let checked = plain.rotary_dim(head_dim).map_err(|problem| problem.replacen(THETA, key, 1));
+        checked.map(|_| plain)
     };
     let object = |path: &[&str], plain: &RopeParameters| {
         read_rope_object(settings, path, plain, head_dim, max_positions)
     };
-    let plain = base("rope_theta", GLOBAL_THETA)?;
+    let plain = base(THETA, GLOBAL_THETA)?;
     let global = object(&[OBJECT, FULL], &plain)?;
     let older = object(&[OLDER_OBJECT], &plain)?;
     if let (Some(newer), Some(older)) = (&global, &older)
@@ -53,6 +59,13 @@ pub fn read_ropes(
     }
     let plain_local = base(OLDER_LOCAL_THETA, LOCAL_THETA)?;
     let local = object(&[OBJECT, SLIDING], &plain_local)?;
+    for (key, path) in [
+        (THETA, &[OBJECT, FULL, THETA][..]),
+        (THETA, &[OLDER_OBJECT, THETA]),
+        (OLDER_LOCAL_THETA, &[OBJECT, SLIDING, THETA]),
+    ] {
+        require_same_number(settings, key, path)?;
+    }
     Ok([global.or(older).unwrap_or(plain), local.unwrap_or(plain_local)])
 }
 

@@ -131,9 +131,8 @@ impl ConfigKeys for GptOssConfig {
     }
 
     fn keys(&mut self, keys: &mut HfKeys<'_>) -> KeyResult {
-        // Whether a program adds the load-balancing loss; here `--balance` says it. The length of the first training,
-        // and the same number as `num_experts_per_tok`, in published files.
-        keys.ignore(&["output_router_logits", "initial_context_length", "experts_per_token"]);
+        // Whether a program adds the load-balancing loss; here `--balance` says it. The length of the first training.
+        keys.ignore(&["output_router_logits", "initial_context_length"]);
         keys.only("hidden_act", &["silu"])?;
         keys.no_rate("attention_dropout")?;
         keys.number("swiglu_alpha", &mut self.alpha, 1.702)?;
@@ -149,6 +148,13 @@ impl ConfigKeys for GptOssConfig {
         let key = "num_local_experts";
         let fields = ExpertFields { key, experts: &mut self.experts, top_k: &mut self.top_k };
         fields.keys(keys, [128, 4])?;
+        // Another name of it in published files.
+        let other = keys.settings().map(|settings| settings.count("experts_per_token"));
+        let (other, top_k) = (other.transpose()?.flatten(), self.top_k);
+        keys.require(other.is_none_or(|other| other == top_k), || {
+            let other = other.unwrap_or(top_k);
+            format!("experts_per_token is {other}, but num_experts_per_tok is {top_k}; leave one of them out")
+        })?;
         keys.size(SizeFlag::VOCAB, "vocab_size", &mut self.vocab)?;
         keys.number("rms_norm_eps", &mut self.norm_eps, 1e-5)?;
         keys.tied(&mut self.tied, false)?;

@@ -8,6 +8,7 @@ use crate::decoder_keys::{
     AttentionDefaults, AttentionFields, default_ffn, is_tensor_name, no_biases, no_layer_types,
     no_window, tensor_role,
 };
+use crate::expert_keys::ExpertFields;
 use meshwright_core::rotary::RopeParameters;
 use meshwright_store::checkpoint::hf::{HfKeys, KeyResult, StackedWeights, TensorRole};
 use meshwright_store::family::{ConfigKeys, LoadBalancing, SizeFlag};
@@ -117,16 +118,9 @@ impl ConfigKeys for MixtralConfig {
         let fields = AttentionFields { heads, kv_heads, head_dim: &mut self.head_dim };
         let absent = AttentionDefaults { heads: None, kv_heads: Some(8), head_dim: None };
         fields.keys(keys, self.hidden, absent)?;
-        keys.size_or(SizeFlag::EXPERTS, "num_local_experts", &mut self.experts, 8)?;
-        keys.size_or(SizeFlag::TOP_K, "num_experts_per_tok", &mut self.top_k, 2)?;
-        let MixtralConfig { experts, top_k, .. } = *self;
-        keys.require(top_k <= experts, || {
-            if keys.is_new() {
-                format!("--top-k: {top_k} is more than --experts {experts}")
-            } else {
-                format!("num_experts_per_tok {top_k} is more than num_local_experts {experts}")
-            }
-        })?;
+        let key = "num_local_experts";
+        let fields = ExpertFields { key, experts: &mut self.experts, top_k: &mut self.top_k };
+        fields.keys(keys, [8, 2])?;
         keys.size(SizeFlag::VOCAB, "vocab_size", &mut self.vocab)?;
         keys.number("rms_norm_eps", &mut self.norm_eps, 1e-5)?;
         keys.tied(&mut self.tied, false)?;
@@ -219,6 +213,9 @@ mod tests {
         assert_eq!(of_flags(None, Some(3)), Ok((8, 3)));
         let refused = of_flags(Some(2), Some(3)).unwrap_err();
         assert_eq!(refused, "--top-k: 3 is more than --experts 2");
+        let refused = of_flags(Some(64), Some(33)).unwrap_err();
+        assert_eq!(refused, "--top-k is 33; a token can choose at most 32 experts");
+        assert_eq!(of_flags(Some(64), Some(32)), Ok((64, 32)));
     }
 
     #[test]

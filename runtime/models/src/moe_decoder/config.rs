@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::decoder_keys::{
     AttentionDefaults, AttentionFields, default_ffn, is_tensor_name, no_biases, no_layer_types,
-    no_partial_rotation, no_window, tensor_role,
+    no_partial_rotation, no_window, tensor_role, unused_window,
 };
 use crate::expert_keys::{ExpertFields, RouterTraining, expert_role};
 use meshwright_core::rotary::RopeParameters;
@@ -170,11 +170,9 @@ impl ConfigKeys for MoeDecoderConfig {
 fn windows(keys: &mut HfKeys<'_>) -> KeyResult {
     keys.list(&["use_sliding_window"]);
     let is_used = keys.settings().map(|keys| keys.switch("use_sliding_window")).transpose()?;
-    keys.ignore(&["max_window_layers"]);
+    unused_window(keys)?;
     if is_used.flatten() == Some(true) {
         no_window(keys)?;
-    } else {
-        keys.ignore(&["sliding_window"]);
     }
     no_layer_types(keys)
 }

@@ -6,7 +6,8 @@ use serde_json::{Map, Value, json};
 
 use meshwright_core::rotary::{RopeParameters, RopeScaling};
 use meshwright_store::checkpoint::hf::{
-    DerivedTensor, HfKeys, HfSettings, KeyResult, TensorRole, read_rope_objects, write_rope,
+    DerivedTensor, HfKeys, HfSettings, KeyResult, TensorRole, read_rope_objects,
+    require_same_number, write_rope,
 };
 use meshwright_store::family::{ConfigKeys, SizeFlag};
 
@@ -123,14 +124,18 @@ fn read_rotation(
         settings.number(FRACTION)?.unwrap_or(ROTATED),
     );
     let rope = read_rope_objects(settings, plain, head_dim, max_positions);
-    // Of values without an object.
-    rope.map_err(|problem| {
-        let names = [("rope_theta ", BASE), ("partial_rotary_factor ", FRACTION)];
-        match names.into_iter().find(|(name, _)| problem.starts_with(name)) {
-            Some((name, key)) => problem.replacen(name.trim_end(), key, 1),
-            None => problem,
+    let names = [(BASE, "rope_theta"), (FRACTION, "partial_rotary_factor")];
+    // Of values that are not in an object.
+    let rope = rope.map_err(|problem| {
+        let found = names.iter().find(|(_, name)| problem.starts_with(&format!("{name} ")));
+        found.map_or(problem.clone(), |(key, name)| problem.replacen(name, key, 1))
+    })?;
+    for object in ["rope_parameters", "rope_scaling"] {
+        for (key, name) in names {
+            require_same_number(settings, key, &[object, name])?;
         }
-    })
+    }
+    Ok(rope)
 }
 
 /// Returns the keys of rotary parameters, for versions of `transformers` before 5 and for later ones.

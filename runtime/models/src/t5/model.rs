@@ -2,7 +2,7 @@
 //! through all stages of a pipeline, so it can be cut anywhere.
 
 use meshwright::prelude::*;
-use meshwright_core::nn::{AttentionOptions, Built};
+use meshwright_core::nn::AttentionOptions;
 use meshwright_store::family::FamilyModel;
 
 use super::dims::{
@@ -112,9 +112,10 @@ impl T5 {
 }
 
 impl T5 {
-    /// Returns the [FLOPs](Built::flops_per_row) of training on one pair of a source and a target of these lengths.
-    pub fn flops_per_row(built: &Built<T5>, source: usize, target: usize) -> f64 {
-        built.flops_per_row(|path| stack_positions(path, [source, target]))
+    /// Returns how many positions of a pair of these lengths, source and target, go through the field at `path`, and of
+    /// an attention queries and keys.
+    pub fn positions(path: &str, [source, target]: [usize; 2]) -> [usize; 2] {
+        stack_positions(path, [source, target])
     }
 
     /// Returns the mean cross-entropy of the targets, from the output of `forward`.

@@ -118,8 +118,7 @@ fn published_gemmas_are_understood() {
         "image_token_index": 262_144, "initializer_range": 0.02, "mm_tokens_per_image": 256,
         "text_config": { "hidden_size": 2560, "intermediate_size": 10_240, "model_type": "gemma3_text",
             "num_hidden_layers": 34, "rope_scaling": { "factor": 8.0, "rope_type": "linear" },
-            "sliding_window": 1024, "use_cache": true, "torch_dtype": "bfloat16" },
-        "vision_config": { "hidden_size": 1152, "model_type": "siglip_vision_model" } }),
+            "sliding_window": 1024, "use_cache": true, "torch_dtype": "bfloat16" } }),
     );
     let whole = whole.unwrap();
     assert_eq!((whole.kind, whole.heads, whole.eos), (GemmaKind::Gemma3, 8, json!([1, 106])));
@@ -238,7 +237,15 @@ fn unsupported_gemma_settings_are_refused() {
         ),
         (
             json!({ "rope_local_base_freq": 0, "rope_parameters": null }),
-            "rope_theta must be above 0",
+            "json: rope_local_base_freq must be above 0",
+        ),
+        (
+            json!({ "rope_local_base_freq": 30 }),
+            "rope_local_base_freq is 30, but rope_parameters.sliding_attention.rope_theta is ",
+        ),
+        (
+            json!({ "rope_theta": 30 }),
+            "rope_theta is 30, but rope_parameters.full_attention.rope_theta is ",
         ),
         (
             json!({ "sliding_window_pattern": 0 }),
@@ -264,6 +271,17 @@ fn unsupported_gemma_settings_are_refused() {
 fn only_the_text_of_a_multimodal_gemma_is_read() {
     let dir = export(&third("gemma3"));
     set(dir.path(), json!({ "vision_config": { "hidden_size": 3 }, "mm_tokens_per_image": 4 }));
+    let text = refusal_of::<GemmaConfig>(dir.path());
+    let reason = "config.json: vision_config: the folder is of a model with a part that is not supported; save the \
+                  text model alone";
+    assert!(text.contains(reason), "{text}");
+    let architecture = GemmaConfig::read_architecture(dir.path(), &[]).unwrap();
+    assert_eq!(architecture.config, third("gemma3"));
+    assert_eq!(
+        architecture.warnings,
+        ["vision_config is left out: the text model alone is trained"]
+    );
+    set(dir.path(), json!({ "vision_config": null }));
     let mut tensors = f32_tensors(&third("gemma3"));
     let file = dir.path().join("model.safetensors");
     for tensor in &mut tensors {

@@ -109,6 +109,27 @@ fn settings_of_a_published_qwen3_moe_are_understood() {
     assert_eq!(written, config);
     for (changes, reason) in [
         (json!({ "num_experts": 4 }), "num_experts_per_tok 8 is more than num_experts 4"),
+        (
+            json!({ "num_experts_per_tok": 33 }),
+            "num_experts_per_tok is 33; a token can choose at most 32 experts",
+        ),
+        (
+            json!({ "sliding_window": "x" }),
+            "sliding_window must be a whole number, or null, not \"x\"",
+        ),
+        (json!({ "max_window_layers": {} }), "max_window_layers must be a whole number, or null"),
+        (
+            json!({ "vocab_size": 4294967296u64 }),
+            "vocab_size is 4294967296; it can be at most 4294967295",
+        ),
+        (
+            json!({ "hidden_size": 1e12 }),
+            "hidden_size is 1000000000000.0; it can be at most 429496",
+        ),
+        (
+            json!({ "rope_theta": 1e4, "rope_parameters": { "rope_theta": 1e6 } }),
+            "rope_theta is 10000, but rope_parameters.rope_theta is 1000000; leave one of them out",
+        ),
         (json!({ "mlp_only_layers": [0] }), "mlp_only_layers is [0]"),
         (json!({ "decoder_sparse_step": 2 }), "decoder_sparse_step is 2"),
         (json!({ "router_bias_rate": 0.1 }), "\"router_bias_rate\" is 0.1: this program does not"),
@@ -140,6 +161,10 @@ fn settings_of_a_published_gpt_oss_are_understood() {
     let written: GptOssConfig = read(&config.to_json()).unwrap();
     assert_eq!(written, config);
     for (changes, reason) in [
+        (
+            json!({ "experts_per_token": 2 }),
+            "experts_per_token is 2, but num_experts_per_tok is 4; leave one of them out",
+        ),
         (json!({ "swiglu_limit": -1.0 }), "swiglu_limit must be a number of at least 0, not -1.0"),
         (json!({ "layer_types": ["full_attention"] }), "layer_types has 1 entries"),
         (json!({ "sliding_window": null }), "sliding_window is null, but layer_types has layers"),

@@ -35,7 +35,7 @@ fn neoxes_are_imported_as_they_are_exported() {
     });
 }
 
-/// Files before and since version 5 of `transformers`; objects take precedence.
+/// Files before and since version 5 of `transformers`; both at the same time have to agree.
 #[test]
 fn rotary_keys_have_other_names() {
     let dir = export(&neox());
@@ -48,7 +48,8 @@ fn rotary_keys_have_other_names() {
     assert_eq!(read(json!({ "rotary_pct": null, "rotary_emb_base": null })), rotating(1e4, 0.25));
     let newer = json!({ "rotary_pct": 1.0, "rope_parameters": { "rope_type": "default", "rope_theta": 5 } });
     assert_eq!(read(newer), rotating(5.0, 1.0));
-    let newer = json!({ "rope_parameters": { "rope_theta": 5, "partial_rotary_factor": 0.75 } });
+    let newer = json!({ "rotary_pct": 0.75,
+        "rope_parameters": { "rope_theta": 5, "partial_rotary_factor": 0.75 } });
     assert_eq!(read(newer), rotating(5.0, 0.75));
 }
 
@@ -116,6 +117,14 @@ fn unsupported_neox_settings_are_refused() {
             "rotary_emb_base must be above 0",
         ),
         (json!({ "rope_theta": 5 }), "\"rope_theta\" is 5: this program does not know"),
+        (
+            json!({ "rotary_emb_base": 5, "rope_parameters": { "rope_theta": 77 } }),
+            "rotary_emb_base is 5, but rope_parameters.rope_theta is 77; leave one of them out",
+        ),
+        (
+            json!({ "rotary_pct": 1.5, "rope_parameters": { "rope_type": "linear", "factor": 2 } }),
+            "json: rotary_pct must be above 0 and at most 1",
+        ),
         (
             json!({ "rope_parameters": { "rope_type": "odd" } }),
             "rope_parameters.rope_type is \"odd\"; only",

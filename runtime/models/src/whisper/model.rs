@@ -2,7 +2,6 @@
 //! streams. Both streams travel through all stages of a pipeline, so it can be cut anywhere.
 
 use meshwright::prelude::*;
-use meshwright_core::nn::Built;
 use meshwright_store::family::FamilyModel;
 
 use super::dims::{
@@ -99,13 +98,13 @@ impl Whisper {
 }
 
 impl Whisper {
-    /// Returns the [FLOPs](Built::flops_per_row) of training on one clip with a text of `target` tokens.
-    pub fn flops_per_row(built: &Built<Whisper>, config: &WhisperConfig, target: usize) -> f64 {
-        let source = config.source_positions;
-        built.flops_per_row(|path| match path {
+    /// Returns how many positions of a clip and a text of these numbers of positions go through the field at `path`, and
+    /// of an attention queries and keys. The first convolution has twice the positions of the encoder.
+    pub fn positions(path: &str, [source, target]: [usize; 2]) -> [usize; 2] {
+        match path {
             "front.conv1.weight" | "front.conv1_bias.bias" => [2 * source; 2],
             _ => stack_positions(path, [source, target]),
-        })
+        }
     }
 
     /// Returns the mean cross-entropy of the targets, from the output of `forward`.

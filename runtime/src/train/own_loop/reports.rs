@@ -10,6 +10,7 @@ use crate::nn::Built;
 use crate::tensor::{Mean, Rank};
 use crate::train::report::{
     MetricsFiles, MetricsRecorder, OwnMetrics, Progress, StepUsage, UsageStart,
+    model_flops_per_token,
 };
 use crate::train::run::call_all;
 use crate::train::{Evaluation, KnownSteps, MetricsFile, Result, StepObserver, StepReport};
@@ -153,8 +154,8 @@ impl<'a> StepReports<'a> {
         let is_first = self.rank.index() == 0;
         let lines = is_first.then(|| MetricsFile::open(path.as_ref(), run)).transpose()?;
         let files = Arc::new(Mutex::new(MetricsFiles { lines, events: None }));
-        let model = (built, seq);
-        self.metrics = Some(MetricsRecorder::new(&self.rank, model, self.dataset, None, files));
+        let flops = model_flops_per_token(built, seq);
+        self.metrics = Some(MetricsRecorder::new(&self.rank, flops, self.dataset, None, files));
         Ok(self)
     }
 

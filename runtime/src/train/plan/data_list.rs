@@ -83,6 +83,13 @@ impl DataList {
         DataList { sources: vec![source], ..DataList::default() }
     }
 
+    /// Returns a list without files of a folder that holds no files of tokens, such as one of images; `None` if the
+    /// path is no folder.
+    pub fn of_folder(path: &Path) -> Option<DataList> {
+        let containers = vec![path.to_owned()];
+        path.is_dir().then(|| DataList { containers, ..DataList::default() })
+    }
+
     /// Returns the files of all sources.
     pub fn files(&self) -> impl Iterator<Item = &Path> {
         self.sources.iter().flat_map(|source| &source.files).map(PathBuf::as_path)

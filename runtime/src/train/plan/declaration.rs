@@ -16,6 +16,19 @@ pub fn declare_model<M: Build>(rank: &Rank, sizes: &Sizes) -> Result<Built<M>> {
     declare::<M>(rank, sizes).map_err(|error| refuse_sizes(rank, &error))
 }
 
+/// Declares the first layers of a model, one or one pattern of their kinds, and returns their parameters.
+///
+/// # Errors
+/// As [`declare_model`].
+pub fn declare_first_layers<M: Build>(rank: &Rank, sizes: &Sizes) -> Result<Vec<ParamRef>> {
+    let mut first = sizes.clone();
+    if let Some(layers) = sizes.get::<Layers>() {
+        first = first.with(Layers, layers.min(sizes.layer_period()));
+    }
+    first.recompute = None;
+    Ok(declare_model::<M>(rank, &first)?.params())
+}
+
 /// Creates the last rank of the mesh, which has the most of dims that do not divide evenly, without the others.
 ///
 /// # Errors

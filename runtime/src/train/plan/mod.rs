@@ -21,6 +21,7 @@ mod resume;
 mod saved_architecture;
 mod saved_settings;
 mod schedule;
+mod stored_shapes;
 mod synthetic_rows;
 mod task_data;
 mod validation;
@@ -45,7 +46,7 @@ use super::{Error, Family, FamilyModel, Outline, Result, Task};
 
 use checks::{check_batch, check_threads};
 use memory::DryRun;
-use model_plan::hf_tensors;
+use model_plan::{check_experts_of, hf_tensors};
 
 pub use checks::{check_auto_ranks, check_context, check_documents_are_used};
 pub use claimed_output::{claim, unwritable};
@@ -115,7 +116,11 @@ impl Plan {
         if machine.own_rank().is_none() && !config.is_dry_run() {
             check_threads(&config)?;
         }
-        check_batch(&config)?;
+        if let Err(error) = check_batch(&config) {
+            // Another batch would not help if the model does not fit the mesh either.
+            check_experts_of::<T>(&config)?;
+            return Err(error);
+        }
         check_context::<T>(&config)?;
         let opened = OpenedModel::<T>::open(&config)?;
         for warning in &opened.warnings {

@@ -1,7 +1,8 @@
 //! The model of a run on its mesh: its declaration, its pipeline and its memory.
 
 use crate::checkpoint::hf::HfFolder;
-use crate::nn::{RecomputeOverride, Sizes};
+use crate::layout::AxisId;
+use crate::nn::{Built, RecomputeOverride, Sizes};
 use crate::state_dict::{HfMapping, HfName};
 use crate::tensor::ParamRef;
 use crate::train::config::Config;
@@ -10,9 +11,10 @@ use crate::train::{Error, Family, FamilyModel, Outline, Result, Task};
 
 use super::OpenedModel;
 use super::checks::{check_batch_memory, check_experts, check_length};
-use super::declaration::{declare_model, dry_run_rank, estimate_parameters};
+use super::declaration::{declare_first_layers, declare_model, dry_run_rank, estimate_parameters};
 use super::memory::{DryRun, MemoryPlan};
 use super::pipeline::PipelinePlan;
+use super::stored_shapes::StoredShapes;
 
 /// The model of a run, checked against its mesh and the memory of the machine. Nothing is allocated.
 pub struct ModelPlan {
@@ -30,13 +32,32 @@ pub struct ModelPlan {
     pub flops: ModelFlops,
 }
 
-/// Model FLOPs of training on one token: see [`flops_per_token`](crate::nn::Built::flops_per_token).
+/// Model FLOPs of training on one of the `--seq` positions of a row: see [`flops_per_token`](crate::nn::Built::flops_per_token).
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ModelFlops {
     /// FLOPs of the matmuls with parameters.
     pub parameters: f64,
     /// FLOPs of attention, as if every token attended to all others.
     pub attention: f64,
+}
+
+impl ModelFlops {
+    /// Counts those of a task with rows of `seq` positions.
+    fn of<T: Task>(built: &Built<T::Model>, task: &T, seq: usize) -> ModelFlops {
+        let (parameters, all) = if T::READS_TOKENS {
+            (built.flops_per_token(0, |_| true), built.flops_per_token(seq, |_| true))
+        } else {
+            let without_keys = |path: &str| [task.positions(path, seq)[0], 0];
+            let all = built.flops_per_row(|path| task.positions(path, seq));
+            (built.flops_per_row(without_keys) / seq as f64, all / seq as f64)
+        };
+        ModelFlops { parameters, attention: all - parameters }
+    }
+
+    /// Returns all of them.
+    pub fn total(self) -> f64 {
+        self.parameters + self.attention
+    }
 }
 
 impl ModelPlan {
@@ -74,20 +95,20 @@ impl ModelPlan {
         // Before the whole model is declared, which sizes that no machine could hold would make endless.
         let rank = dry_run_rank(config)?;
         let parameters = estimate_parameters::<T::Model>(&rank, &sizes)?;
+        let stored = weights.map(|weights| StoredShapes::new::<T::Model>(&rank, &sizes, weights));
+        let stored = stored.transpose()?;
         let bound = MemoryPlan::of_parameters(config, &outline, parameters);
         // A dry run needs no memory.
         let is_run = !config.is_dry_run();
-        if is_run {
-            bound.check_bound(config, available)?;
+        if is_run && let Err(error) = bound.check_bound(config, available) {
+            return Err(stored.and_then(|stored| stored.check().err()).unwrap_or(error));
         }
         // The dry run makes the tokens of a step too.
         let row_bytes = (!T::READS_TOKENS).then(|| task.get::<T>().streams().row_bytes());
         check_batch_memory(config, row_bytes, available)?;
         let built = declare_model::<T::Model>(&rank, &sizes)?;
         let params = built.params();
-        let parameters = built.flops_per_token(0, |_| true);
-        let attention = built.flops_per_token(config.seq, |_| true) - parameters;
-        let flops = ModelFlops { parameters, attention };
+        let flops = ModelFlops::of::<T>(&built, &task.get::<T>(), config.seq);
         check_experts(config, &params)?;
         if let Some((weights, names)) = weights {
             let flag = "--init-from";
@@ -110,6 +131,20 @@ impl ModelPlan {
         }
         Ok(ModelPlan { outline, sizes, params, pipeline, recomputes, memory, flops })
     }
+}
+
+/// Checks that the experts of a model are split over the `ep` axis of the mesh, if it has one.
+///
+/// # Errors
+/// A model without experts, and sizes that do not fit the mesh.
+pub fn check_experts_of<T: Task>(config: &Config) -> Result<()> {
+    if config.mesh.degree(AxisId::Ep) == 1 {
+        return Ok(());
+    }
+    let OpenedModel { family, .. } = OpenedModel::<T>::open(config)?;
+    let sizes = T::Model::dim_sizes(&family);
+    let params = declare_first_layers::<T::Model>(&dry_run_rank(config)?, &sizes)?;
+    check_experts(config, &params)
 }
 
 /// Returns name and shape of each tensor of a model in the Hugging Face layout; `flag` needs them.

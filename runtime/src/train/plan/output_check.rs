@@ -79,8 +79,10 @@ impl<'a> NamedPath<'a> {
 pub fn check_outputs(config: &Config, checkpoint: Option<&Path>) -> Result<()> {
     let own_text = if config.data.is_none() { own_text() } else { Vec::new() };
     let validation = config.validation.as_ref().and_then(|own| own.data.as_deref());
-    let of_flag =
-        |flag, list: Option<&Path>| list.map(|list| DataList::read(flag, list)).transpose();
+    let read = |flag, list: &Path| {
+        DataList::read(flag, list).or_else(|error| DataList::of_folder(list).ok_or(error))
+    };
+    let of_flag = |flag, list: Option<&Path>| list.map(|list| read(flag, list)).transpose();
     let data = [
         ("--data", of_flag("--data", config.data.as_deref())?),
         ("--eval-data", of_flag("--eval-data", validation)?),

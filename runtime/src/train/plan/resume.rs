@@ -16,7 +16,7 @@ use crate::train::config::{Config, RunSettings};
 use crate::train::console::{counted, print_line};
 use crate::train::{Error, Result};
 
-use super::saved_architecture::{check_architecture, check_family};
+use super::saved_architecture::{check_architecture, check_family, check_given_family};
 use super::saved_settings::{Differences, saved_flags};
 
 /// Opens the checkpoint of `--resume`, if it is given, and adds its settings to those that are given.
@@ -30,6 +30,7 @@ pub fn take_saved_settings<C: HfConfig>(
     let Some(checkpoint) = open_checkpoint::<C>(path, is_auto)? else {
         return Ok((settings, None));
     };
+    check_given_family(&checkpoint, &settings)?;
     let settings = match saved_flags(&checkpoint) {
         Some(saved) => settings.with_kept(checkpoint.folder(), saved)?,
         None => settings,

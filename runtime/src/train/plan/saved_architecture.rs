@@ -6,8 +6,9 @@ use serde_json::Value;
 
 use crate::checkpoint::Checkpoint;
 use crate::checkpoint::hf::HfConfig;
-use crate::train::config::{Config, MODEL_FILES, ModelSource};
+use crate::train::config::{Config, MODEL_FILES, ModelSource, RunSettings};
 use crate::train::{Error, Result};
+use meshwright_store::__internal::{quoted, stated_model_type, with_article};
 
 /// Key of the architecture among the saved settings.
 pub const ARCHITECTURE: &str = "architecture";
@@ -44,12 +45,39 @@ pub fn saved_family(checkpoint: &Checkpoint) -> Option<&str> {
 pub fn check_family<C: HfConfig>(checkpoint: &Checkpoint) -> Result<()> {
     match saved_family(checkpoint) {
         Some(saved) if !C::MODEL_TYPES.contains(&saved) => Err(Error::Input(format!(
-            "--resume: {} is of a {saved}, and this program trains a {}; use the program that has saved it",
+            "--resume: {} is of {}, and this program trains {}; use the program that has saved it, or `train`, which \
+             takes each family of this library",
             checkpoint.folder().display(),
-            C::MODEL_TYPES.join(", ")
+            with_article(saved),
+            with_article(&quoted(C::MODEL_TYPES))
         ))),
         _ => Ok(()),
     }
+}
+
+/// Checks that a flag which names a family, or a file of one, names that of the checkpoint.
+pub fn check_given_family(checkpoint: &Checkpoint, settings: &RunSettings) -> Result<()> {
+    let Some(saved) = saved_family(checkpoint) else { return Ok(()) };
+    let refused = |flag: &str, given: &str, other: &str| {
+        Err(Error::Input(format!(
+            "--resume: {} is of {}, but {flag} {given} is {}; leave {flag} out, since a checkpoint states its family, \
+             or train another model without --resume",
+            checkpoint.folder().display(),
+            with_article(saved),
+            with_article(other)
+        )))
+    };
+    if let Some(family) = settings.family.as_deref().filter(|family| *family != saved) {
+        return refused("--family", family, family);
+    }
+    let files = [("--init-from", &settings.init_from), ("--architecture", &settings.architecture)];
+    for (flag, path) in files {
+        let Some(path) = path else { continue };
+        if let Some(other) = stated_model_type(path).filter(|other| other != saved) {
+            return refused(flag, &path.display().to_string(), &other);
+        }
+    }
+    Ok(())
 }
 
 /// Returns the longest sequence of the saved model, if its `config.json` states it.

@@ -9,6 +9,8 @@ use crate::train::config::Config;
 use crate::train::task::AnyTask;
 use crate::train::{Error, Result, Task};
 
+use super::listed_files::expand;
+
 /// Opens `--data`, or the examples that the program makes, for a task; a dry run without either has none.
 ///
 /// # Errors
@@ -33,7 +35,7 @@ pub fn open_training_examples<T: Task>(config: &Config, task: &AnyTask) -> Resul
             )));
         }
     };
-    Ok(source_of::<T>(config, task, examples))
+    Ok(DataSource::of_task(rows_of::<T>(config, task, examples)))
 }
 
 /// Opens the examples of `--eval-data`.
@@ -45,23 +47,39 @@ pub fn open_validation_examples<T: Task>(
     task: &AnyTask,
     path: &Path,
 ) -> Result<DataSource> {
-    Ok(source_of::<T>(config, task, open_examples("--eval-data", path)?))
+    let rows = rows_of::<T>(config, task, open_examples("--eval-data", path)?);
+    Ok(DataSource::of_task(rows.of_validation()))
 }
 
-fn source_of<T: Task>(
-    config: &Config,
-    task: &AnyTask,
-    examples: Arc<dyn ExampleSource>,
-) -> DataSource {
+fn rows_of<T: Task>(config: &Config, task: &AnyTask, examples: Arc<dyn ExampleSource>) -> TaskRows {
     let task = task.get::<T>();
     let streams = task.streams();
     let make = move |example: &Example, key, row: &mut Row<'_>| task.row(example, key, row);
-    DataSource::of_task(TaskRows::new(examples, (T::NAME, streams), Arc::new(make), config.seed))
+    TaskRows::new(examples, (T::NAME, streams), Arc::new(make), config.seed)
 }
 
-/// Opens the examples that `path` names.
-fn open_examples(flag: &'static str, path: &Path) -> Result<Arc<dyn ExampleSource>> {
-    Err(Error::Input(format!("{flag}: {} is no file of examples", path.display())))
+/// Opens the examples that `list` names: a file or a folder, or else a list of files, folders and globs.
+fn open_examples(flag: &'static str, list: &Path) -> Result<Arc<dyn ExampleSource>> {
+    let refuse = |problem: String| Error::Input(format!("{flag}: {problem}"));
+    let paths = match list.to_str() {
+        Some(text) if !list.exists() => {
+            let mut paths = Vec::new();
+            for entry in text.split(',').map(|entry| Path::new(entry.trim())) {
+                if entry.is_dir() {
+                    paths.push(entry.to_owned());
+                } else {
+                    paths.extend(expand(entry, &mut Vec::new()).map_err(refuse)?);
+                }
+            }
+            paths
+        }
+        _ => vec![list.to_owned()],
+    };
+    let opened = crate::data::open_examples(&paths);
+    match flag {
+        "--data" => Ok(opened?.into()),
+        flag => Ok(opened.map_err(Error::of_validation(flag))?.into()),
+    }
 }
 
 /// Checks that no flag is about rows of tokens.

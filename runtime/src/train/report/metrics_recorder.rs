@@ -6,14 +6,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crate::comm::Site;
 use crate::data::Dataset;
 use crate::layout::{AxisId, AxisSet};
-use crate::nn::Built;
 use crate::tensor::Rank;
 
 use crate::train::Result;
 use crate::train::console::print_line;
 use crate::train::pipeline_step::ScheduleTimes;
 
-use super::flops::{measure_peak, model_flops_per_token};
+use super::flops::measure_peak;
 use super::metrics::{StepMetrics, unix_time};
 use super::metrics_files::MetricsFiles;
 use super::observer::{StepObserver, StepReport};
@@ -35,11 +34,11 @@ pub struct MetricsRecorder<'a> {
 }
 
 impl<'a> MetricsRecorder<'a> {
-    /// Creates the recorder of a rank that trains on sequences of `seq` tokens, with the peak FLOP/s of its data sheet;
-    /// measures them if they are unknown. Every rank calls it.
-    pub fn new<M>(
+    /// Creates the recorder of a rank that trains with as many model FLOPs per token, with the peak FLOP/s of its data
+    /// sheet; measures them if they are unknown. Every rank calls it.
+    pub fn new(
         rank: &Rank,
-        (built, seq): (&Built<M>, usize),
+        flops_per_token: f64,
         dataset: Option<&'a Dataset>,
         peak_flops: Option<f64>,
         files: Arc<Mutex<MetricsFiles>>,
@@ -47,7 +46,7 @@ impl<'a> MetricsRecorder<'a> {
         MetricsRecorder {
             files,
             dataset,
-            flops_per_token: model_flops_per_token(built, seq),
+            flops_per_token,
             peak: match peak_flops {
                 Some(flops) => PeakFlops { flops, is_of_data_sheet: true },
                 None => measure_peak(rank),

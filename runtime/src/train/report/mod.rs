@@ -24,6 +24,7 @@ mod usage;
 pub use attention_balance::AttentionBalance;
 pub use evaluation::Evaluation;
 pub use event_files::{ClaimedEvents, is_name_of_events};
+pub use flops::model_flops_per_token;
 pub use metrics::{ClaimedMetrics, MetricsFile, StepMetrics};
 pub use metrics_files::MetricsFiles;
 pub use metrics_lines::KnownSteps;

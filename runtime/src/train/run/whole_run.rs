@@ -43,12 +43,9 @@ impl<T: Task> RankLoop<'_, T> {
         let is_first = rank.index() == 0;
         let mut documents = DocumentsCheck::new(plan);
         let mut metrics = plan.config.has_metrics().then(|| {
-            let (model, peak) = (
-                (&self.state.built, plan.config.seq),
-                plan.machine.peak_flops(rank.compute_dtype()),
-            );
+            let peak = plan.machine.peak_flops(rank.compute_dtype());
             let (dataset, files) = (Some(&*plan.dataset), Arc::clone(&self.shared.metrics));
-            MetricsRecorder::new(&rank, model, dataset, peak, files)
+            MetricsRecorder::new(&rank, plan.flops.total(), dataset, peak, files)
         });
         let mut targets = TargetCount::new(plan);
         let (steps, line_every) = (plan.config.steps, plan.config.log_every.0);

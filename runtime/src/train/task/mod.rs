@@ -137,6 +137,13 @@ pub trait Task: Sized + Send + Sync + 'static {
         extra: &Self::Extra,
     ) -> Loss<Self::Over>;
 
+    /// Returns how many positions of a row go through the field at `path`, and of an attention the queries and the keys,
+    /// with which model FLOPs are counted. By default all are `--seq`; an encoder-decoder has others in its encoder.
+    fn positions(&self, path: &str, seq: usize) -> [usize; 2] {
+        let _ = path;
+        [seq; 2]
+    }
+
     /// True if rows are the tokens of files, with the next token as target: of [`NextToken`] only.
     #[doc(hidden)]
     const READS_TOKENS: bool = false;

@@ -1,7 +1,9 @@
 //! The run that a task is opened for.
 
+use std::path::Path;
+
 use crate::data::Tokenizer;
-use crate::train::config::Config;
+use crate::train::config::{Config, ModelSource};
 use crate::train::plan::tokenizer_of_model;
 
 /// The run that a task is opened for: its model, its flags and its settings.
@@ -25,6 +27,14 @@ impl<'a, C, F> TaskSetup<'a, C, F> {
     /// Returns `--seq`: the positions of a row.
     pub fn seq(&self) -> usize {
         self.config.seq
+    }
+
+    /// Returns the folder of `--init-from`, whose files may state how examples become rows.
+    pub fn model_folder(&self) -> Option<&'a Path> {
+        match &self.config.model {
+            ModelSource::InitFrom(folder) => Some(folder),
+            _ => None,
+        }
     }
 
     /// Opens the tokenizer of `--tokenizer`, or else that of the folder of `--init-from`.

@@ -58,6 +58,7 @@ pub enum StreamRows<'a> {
 pub struct Row<'a> {
     streams: &'a Streams,
     data: Vec<RowPart<'a>>,
+    pub(super) is_trained: bool,
 }
 
 enum RowPart<'a> {
@@ -215,7 +216,7 @@ impl Streams {
                 StreamData::Values(values) => RowPart::Values(&mut values[elements]),
             }
         });
-        let mut row = Row { streams: self, data: data.collect() };
+        let mut row = Row { streams: self, data: data.collect(), is_trained: true };
         row.ids(Streams::COUNTED).fill(0);
         write(&mut row)?;
         self.list.iter().zip(&row.data).try_for_each(|(stream, part)| stream.check(part))
@@ -254,6 +255,11 @@ impl Stream {
 }
 
 impl Row<'_> {
+    /// Returns true if the row is trained on, and false if it is one of a validation, whose examples stay as they are.
+    pub fn is_trained(&self) -> bool {
+        self.is_trained
+    }
+
     /// Returns the ids of a stream of ids or targets, row-major.
     ///
     /// # Panics

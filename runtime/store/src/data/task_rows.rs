@@ -20,6 +20,7 @@ pub struct TaskRows {
     task: String,
     /// Key of all rows.
     key: u64,
+    is_trained: bool,
 }
 
 impl TaskRows {
@@ -32,7 +33,13 @@ impl TaskRows {
         seed: u64,
     ) -> TaskRows {
         let key = random::key(seed, "rows of a task");
-        TaskRows { source, streams, make, task: task.to_owned(), key }
+        TaskRows { source, streams, make, task: task.to_owned(), key, is_trained: true }
+    }
+
+    /// Returns the rows as those of a validation.
+    #[must_use]
+    pub fn of_validation(self) -> TaskRows {
+        TaskRows { is_trained: false, ..self }
     }
 
     /// Returns the streams of a row.
@@ -78,7 +85,10 @@ impl TaskRows {
             problem: error.to_string(),
         })?;
         let key = random::subkey(random::subkey(self.key, epoch), number);
-        let write = |row: &mut Row<'_>| (self.make)(&example, key, row);
+        let write = |row: &mut Row<'_>| {
+            row.is_trained = self.is_trained;
+            (self.make)(&example, key, row)
+        };
         self.streams.write_row(data, index, write).map_err(|problem| DataError::Example {
             name: name(),
             number,

@@ -15,6 +15,10 @@ pub trait ConfigKeys: Clone + Default {
     /// `model_type` of the folders of each family.
     const MODEL_TYPES: &'static [&'static str];
 
+    /// Objects of `config.json` that describe parts of the model which are not supported, such as `vision_config`. A
+    /// folder with one of them is refused.
+    const OTHER_PARTS: &'static [&'static str] = &[];
+
     /// Returns a configuration of one of [`MODEL_TYPES`](Self::MODEL_TYPES), before its keys are read.
     fn new_of(model_type: &'static str) -> Self {
         let _ = model_type;
@@ -89,6 +93,7 @@ fn written<C: ConfigKeys>(config: &C) -> HfKeys<'static> {
 impl<C: ConfigKeys> HfConfig for C {
     const MODEL_TYPE: &'static str = C::MODEL_TYPES[0];
     const MODEL_TYPES: &'static [&'static str] = C::MODEL_TYPES;
+    const OTHER_PARTS: &'static [&'static str] = C::OTHER_PARTS;
 
     fn model_type(&self) -> &'static str {
         self.family()

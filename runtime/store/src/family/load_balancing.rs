@@ -5,6 +5,8 @@ use std::str::FromStr;
 
 use serde::Serialize;
 
+use crate::checkpoint::hf::model_type::with_article;
+
 /// A way to keep the experts of a mixture equally loaded: `--balance`.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[serde(into = "String")]
@@ -36,7 +38,8 @@ impl LoadBalancing {
             LoadBalancing::Off => Ok(0.0),
             LoadBalancing::Loss(weight) => Ok(weight),
             LoadBalancing::Bias(_) => Err(format!(
-                "--balance: a {family} has no bias of the choice of experts; use batch=X or none"
+                "--balance: {} has no bias of the choice of experts; use batch=X or none",
+                with_article(family)
             )),
         }
     }

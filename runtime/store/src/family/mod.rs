@@ -11,6 +11,7 @@ mod load_balancing;
 mod outline;
 
 use crate::checkpoint::hf::HfConfig;
+use crate::checkpoint::hf::model_type::with_article;
 
 pub use crate::checkpoint::hf::{ModelSizes, SizeFlag};
 pub use config_keys::ConfigKeys;
@@ -83,7 +84,7 @@ fn refuse_routers(
 fn refuse_given(family: &str, flags: [(&str, bool); 2]) -> Result<(), String> {
     match flags.into_iter().find(|(_, is_given)| *is_given) {
         Some((flag, _)) => {
-            Err(format!("{flag}: a {family} has no router of experts; leave it out"))
+            Err(format!("{flag}: {} has no router of experts; leave it out", with_article(family)))
         }
         None => Ok(()),
     }

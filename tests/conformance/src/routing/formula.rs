@@ -1,13 +1,25 @@
 //! Weights and auxiliary loss of one token in f64, as their documentation defines them.
 
-use meshwright_backend::ExpertGroups;
+use meshwright_backend::{ExpertGroups, MAX_TOP_K};
 
 /// Tokens of each case.
 pub const TOKENS: usize = 5;
 
 /// Experts and choices of each token.
-pub const SIZES: [(usize, usize); 10] =
-    [(1, 1), (2, 1), (2, 2), (8, 3), (33, 4), (5, 5), (16, 6), (63, 7), (64, 8), (64, 2)];
+pub const SIZES: [(usize, usize); 12] = [
+    (1, 1),
+    (2, 1),
+    (2, 2),
+    (8, 3),
+    (33, 4),
+    (5, 5),
+    (16, 6),
+    (63, 7),
+    (64, 8),
+    (64, 2),
+    (64, 10),
+    (65, MAX_TOP_K),
+];
 
 /// Returns logits of order one, and some so large that exponentials overflow or underflow, from values in [-1, 1).
 pub fn magnitudes(x: &[f32]) -> [Vec<f32>; 4] {

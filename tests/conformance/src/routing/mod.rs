@@ -7,7 +7,7 @@ mod router;
 use meshwright_backend::ops::routing::{
     CombineTokensArgs, CombineWeightGradArgs, DispatchTokensArgs, GroupByExpertArgs, TopKArgs,
 };
-use meshwright_backend::{DType, RoutingShape};
+use meshwright_backend::{DType, MAX_TOP_K, RoutingShape};
 
 use crate::values::numbers_below;
 use crate::{FLOATS, Operand, Target, scaled, values};
@@ -39,7 +39,17 @@ fn scores(tokens: usize, experts: usize) -> Vec<f32> {
 
 /// The largest scores are found, and among equal ones the lower experts'.
 pub fn top_k(target: &Target) {
-    let usual = [[0, 4, 2], [1, 1, 1], [37, 8, 2], [9, 64, 8], [5, 33, 3], [3, 300, 8], [4, 8, 8]];
+    let usual = [
+        [0, 4, 2],
+        [1, 1, 1],
+        [37, 8, 2],
+        [9, 64, 8],
+        [5, 33, 3],
+        [3, 300, 8],
+        [4, 8, 8],
+        [4, 512, MAX_TOP_K],
+        [3, MAX_TOP_K, MAX_TOP_K],
+    ];
     for [tokens, experts, k] in target.cases(&usual, &[[301, 20, 3], [2000, 60, 2]]) {
         for dtype in FLOATS {
             let scores = target.floats(dtype, &scores(tokens, experts));
@@ -99,11 +109,12 @@ pub fn grouping(target: &Target) {
 }
 
 /// Tokens, choices of each, columns, and the number of rows of choices.
-const SIZES: [[usize; 4]; 6] = [
+const SIZES: [[usize; 4]; 7] = [
     [0, 2, 4, 0],
     [1, 1, 1, 1],
     [30, 2, 24, 60],
     [9, 8, 5, 50],
+    [6, MAX_TOP_K, 5, 150],
     [17, 3, 264, 40],
     [70, 3, 40, 210],
 ];

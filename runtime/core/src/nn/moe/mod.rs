@@ -13,6 +13,7 @@ mod exchange;
 mod grouped_bias;
 mod grouped_linear;
 mod grouped_matmul;
+mod logit_bias;
 mod logits;
 mod router;
 mod routing;

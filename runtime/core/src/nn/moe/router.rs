@@ -4,15 +4,14 @@ use std::marker::PhantomData;
 use std::panic::Location;
 
 use crate::layout::{AxisSet, Dims, Ends, Here, OnEveryRank, Seal, Whole};
-use crate::tensor::{
-    Init, Operand, Param, ParamRef, Value, add_param_to, gradient_axes, note_expert_loads,
-};
-use meshwright_backend::{DType, MAX_TOP_K, RouterOptions, RoutingShape};
+use crate::tensor::{Init, Operand, Param, ParamRef, Value, gradient_axes, note_expert_loads};
+use meshwright_backend::{MAX_TOP_K, RouterOptions, RoutingShape};
 use meshwright_comm::Site;
 use meshwright_mesh::__internal::local_len;
 
 use super::super::{Build, Builder};
 use super::choices::Choices;
+use super::logit_bias::add_logit_bias;
 use super::logits::router_logits;
 use super::routing::{RouterPenalties, TokenRouting};
 use super::weights::choose_experts;
@@ -79,7 +78,7 @@ impl<I, E, C> Router<I, E, C> {
     fn logits(&self, x: &Value, axes: AxisSet) -> Value {
         let logits = router_logits(x, &self.weight, axes);
         match &self.bias {
-            Some(bias) => add_param_to(&logits, bias, axes),
+            Some(bias) => add_logit_bias(&logits, bias, axes),
             None => logits,
         }
     }
@@ -133,11 +132,6 @@ where
             let bias: Param<(E,)> = builder.param("bias", Init::Zeros);
             bias.handle().clone()
         });
-        if bias.is_some() && builder.rank().compute_dtype() != DType::F32 {
-            builder.problem(format_args!(
-                "has a bias of its logits, which are f32, and computes in f32 only: use --dtype f32"
-            ));
-        }
         let choice_bias = builder.has_inner("choice_bias").then(|| {
             let bias: Param<(E,)> = builder.buffer("choice_bias", Init::Zeros);
             bias.handle().clone()

@@ -5,8 +5,9 @@ use std::path::Path;
 
 use serde_json::{Map, Value};
 
+use super::config_text::parse_keys;
 use super::file_names::CONFIG;
-use super::model_type::{architectures, class_of, model_type_of, quoted};
+use super::model_type::{architectures, class_of, model_type_of, quoted, with_article};
 use super::unread_keys::check_unread;
 use super::{DerivedTensor, HfSettings, StackedWeights, other_content};
 use crate::checkpoint::{CheckpointError, files};
@@ -21,6 +22,10 @@ pub trait HfConfig: Sized {
 
     /// `model_type` of the folders of each family.
     const MODEL_TYPES: &'static [&'static str] = &[Self::MODEL_TYPE];
+
+    /// Objects of `config.json` that describe parts of the model which are not supported, such as `vision_config`. A
+    /// folder with one of them has weights that would be lost, or is not complete, and is refused.
+    const OTHER_PARTS: &'static [&'static str] = &[];
 
     /// Returns the `model_type` of this configuration.
     fn model_type(&self) -> &'static str {
@@ -80,10 +85,13 @@ pub trait HfConfig: Sized {
     /// Reads `config.json` of `folder`. Keys that nothing reads are left out if `accepted` has them.
     ///
     /// # Errors
-    /// A file that is missing or not JSON, another family's, with settings that [`from_settings`](Self::from_settings)
-    /// refuses, or with keys that it does not read.
+    /// A file that is missing or not JSON, another family's, with a key twice, with settings that
+    /// [`from_settings`](Self::from_settings) refuses, or with keys that it does not read.
     fn read(folder: &Path, accepted: &[String]) -> Result<ConfigFile<Self>, CheckpointError> {
-        read_file(&folder.join(CONFIG), accepted, refuse_quantized)
+        read_file(&folder.join(CONFIG), accepted, |settings| {
+            refuse_quantized(settings)?;
+            refuse_parts(settings, Self::OTHER_PARTS)
+        })
     }
 
     /// Reads the architecture of a model without its weights: a `config.json`, or a folder with one. Keys that nothing
@@ -110,8 +118,7 @@ fn read_file<C: HfConfig>(
     check: impl FnOnce(&HfSettings<'_>) -> Result<(), String>,
 ) -> Result<ConfigFile<C>, CheckpointError> {
     let text = files::read_text(path, files::MAX_JSON_BYTES)?;
-    let keys = serde_json::from_slice(&text).map_err(|error| format!("not JSON: {error}"));
-    let file = keys.and_then(|keys: Map<String, Value>| {
+    let file = parse_keys(&text).and_then(|keys| {
         let settings = HfSettings::new(&keys);
         let model_type = model_type_of(&settings, C::MODEL_TYPES)?;
         check(&settings)?;
@@ -160,6 +167,19 @@ fn refuse_quantized(settings: &HfSettings<'_>) -> Result<(), String> {
     ))
 }
 
+/// Refuses weights of a model that has parts which are not supported.
+fn refuse_parts(settings: &HfSettings<'_>, parts: &[&str]) -> Result<(), String> {
+    let found = parts
+        .iter()
+        .find(|part| settings.entries().any(|(key, value)| key == **part && !value.is_null()));
+    found.map_or(Ok(()), |part| {
+        Err(format!(
+            "{part}: the folder is of a model with a part that is not supported; save the text model alone, by its \
+             class `...ForCausalLM` of transformers"
+        ))
+    })
+}
+
 /// Refuses the folder of another family that has no `model_type`, by the names of its classes, which begin with that of
 /// the family. With a `model_type`, a class of other computations or another task is an unknown key.
 fn check_architecture<C: HfConfig>(settings: &HfSettings<'_>, config: &C) -> Result<(), String> {
@@ -174,9 +194,9 @@ fn check_architecture<C: HfConfig>(settings: &HfSettings<'_>, config: &C) -> Res
     let other = names.iter().position(|name| !name.starts_with(&family));
     if let (None, Some(other)) = (settings.get("model_type"), other) {
         return Err(format!(
-            "architectures has {}, and there is no model_type; this program trains a {}",
+            "architectures has {}, and there is no model_type; this program trains {}",
             found[other],
-            quoted(C::MODEL_TYPES)
+            with_article(&quoted(C::MODEL_TYPES))
         ));
     }
     let is_known = |name: &String| {

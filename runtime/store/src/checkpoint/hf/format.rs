@@ -91,7 +91,7 @@ impl HfFormat {
                 }
             }
         }
-        let (config, source) = (Value::Object(config), Some(folder.path().to_owned()));
+        let (config, source) = (Value::Object(config), Some(folder.folder().to_owned()));
         HfFormat { config, source, ..self }
     }
 

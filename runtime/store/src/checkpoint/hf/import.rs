@@ -7,6 +7,7 @@ use serde_json::{Map, Value};
 
 use super::derived::{DerivedTensor, are_equal};
 use super::file_names::CONFIG;
+use super::model_type::with_article;
 use super::stacked::{StackedPart, StackedWeights};
 use super::stored_names::{common_prefix, names_in_model};
 use super::weight_files::open_weights;
@@ -141,7 +142,18 @@ impl HfFolder {
             .map_or(StoredDtype::F32, |(dtype, _)| dtype)
     }
 
-    pub(super) fn path(&self) -> &Path {
+    /// Returns the number of tensors of the model that the folder holds.
+    pub fn len(&self) -> usize {
+        self.places.len()
+    }
+
+    /// Returns true if the folder holds no tensor of the model.
+    pub fn is_empty(&self) -> bool {
+        self.places.is_empty()
+    }
+
+    /// Returns the path of the folder.
+    pub fn folder(&self) -> &Path {
         &self.folder
     }
 
@@ -207,9 +219,9 @@ impl HfFolder {
         }
         if !config.untie() {
             let reason = format!(
-                "differs from `{}`, which a {} takes for its head; remove the one that is not used from the folder",
+                "differs from `{}`, which {} takes for its head; remove the one that is not used from the folder",
                 embedding.stored,
-                config.model_type()
+                with_article(config.model_type())
             );
             return Err(CheckpointError::tensor_error(&head_file.0, &place.stored, reason));
         }
@@ -237,8 +249,9 @@ impl HfFolder {
             return Ok(());
         }
         let reason = format!(
-            "differs from `{}`, which a {model_type} has in its place; remove the one that is not used from the folder",
-            original.stored
+            "differs from `{}`, which {} has in its place; remove the one that is not used from the folder",
+            original.stored,
+            with_article(model_type)
         );
         Err(CheckpointError::tensor_error(path, &place.stored, reason))
     }
@@ -252,6 +265,19 @@ impl HfFolder {
         let (path, file) = &self.files[*file];
         let checked = kind.check(file.shape(stored).unwrap_or_default(), &file.numbers(stored)?);
         checked.map_err(|reason| CheckpointError::tensor_error(path, stored, reason))
+    }
+
+    /// Compares the shapes of tensors that the folder holds with those that a model expects; others may be missing.
+    ///
+    /// # Errors
+    /// [`CheckpointError::OtherModel`] lists every tensor of another shape.
+    pub fn check_shapes(&self, expected: &[(String, Vec<usize>)]) -> Result<(), CheckpointError> {
+        let held = expected.iter().filter_map(|tensor| Some((tensor, self.places.get(&tensor.0)?)));
+        let (expected, shapes): (Vec<_>, Vec<_>) =
+            held.map(|(tensor, place)| (tensor.clone(), self.shape_of(place))).unzip();
+        let found =
+            expected.iter().zip(&shapes).map(|((name, _), shape)| (name.as_str(), &shape[..]));
+        compare_tensors(&self.folder, expected.iter().cloned(), found)
     }
 
     /// Returns true if the folder lacks a tensor of the model that may begin with new values.

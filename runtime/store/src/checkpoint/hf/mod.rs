@@ -1,5 +1,6 @@
 //! Hugging Face folders: import and export of `config.json` and safetensors.
 
+mod config_text;
 mod derived;
 mod earlier_model;
 mod export;
@@ -30,7 +31,7 @@ pub use import::HfFolder;
 pub use keys::{HfKeys, KeyResult};
 pub use model_sizes::ModelSizes;
 pub use model_type::read_model_type;
-pub use rope::{read_rope, read_rope_object, read_rope_objects, write_rope};
+pub use rope::{read_rope, read_rope_object, read_rope_objects, require_same_number, write_rope};
 pub use settings::HfSettings;
 pub use side_files::SideFiles;
 pub use size_flag::SizeFlag;

@@ -2,23 +2,23 @@
 
 use std::path::Path;
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 
+use super::config_text::parse_keys;
 use super::{HfSettings, other_content};
 use crate::checkpoint::{CheckpointError, files};
 
 /// Reads the family of a model from a `config.json`, or from that of a folder: one of `known`.
 ///
 /// # Errors
-/// A file that is missing or not JSON, and another family.
+/// A file that is missing, not JSON or has a key twice, and another family.
 pub fn read_model_type(
     path: &Path,
     known: &[&'static str],
 ) -> Result<&'static str, CheckpointError> {
     let path = other_content::find_config(path)?;
     let text = files::read_text(&path, files::MAX_JSON_BYTES)?;
-    let keys = serde_json::from_slice(&text).map_err(|error| format!("not JSON: {error}"));
-    let found = keys.and_then(|keys: Map<String, Value>| {
+    let found = parse_keys(&text).and_then(|keys| {
         let settings = HfSettings::new(&keys);
         match settings.text("model_type")? {
             Some(found) => known
@@ -31,6 +31,13 @@ pub fn read_model_type(
         }
     });
     found.map_err(|reason| CheckpointError::settings(&path, reason))
+}
+
+/// Returns the `model_type` of a `config.json`, or of that of a folder; `None` if it has none or cannot be read.
+pub fn stated_model_type(path: &Path) -> Option<String> {
+    let path = other_content::find_config(path).ok()?;
+    let text = files::read_text(&path, files::MAX_JSON_BYTES).ok()?;
+    Some(parse_keys(&text).ok()?.get("model_type")?.as_str()?.to_owned())
 }
 
 /// Returns the family of a folder, one of `known`. Without `model_type`, the classes decide, else it is the first one.
@@ -46,9 +53,9 @@ pub fn model_type_of(
     };
     known.iter().find(|known| **known == found).copied().ok_or_else(|| {
         format!(
-            "model_type is \"{found}\", and this program trains a {}; the program `train` takes each family of this \
+            "model_type is \"{found}\", and this program trains {}; the program `train` takes each family of this \
              library, and the page \"Model families\" of the book says how to add one",
-            quoted(known)
+            with_article(&quoted(known))
         )
     })
 }
@@ -81,6 +88,13 @@ pub fn quoted(names: &[&str]) -> String {
         [first @ .., last] if !first.is_empty() => format!("{} or {last}", first.join(", ")),
         names => names.join(", "),
     }
+}
+
+/// Puts an indefinite article in front of the name of a family, which may be quoted.
+pub fn with_article(name: &str) -> String {
+    let is_vowel =
+        name.trim_start_matches('"').starts_with(['a', 'e', 'i', 'o', 'A', 'E', 'I', 'O']);
+    format!("{} {name}", if is_vowel { "an" } else { "a" })
 }
 
 /// Returns the beginning of the names of a family's classes, in lowercase.

@@ -20,11 +20,41 @@ const OBJECTS: [&str; 2] = ["rope_parameters", "rope_scaling"];
 const SUPPORTED: &str =
     "\"default\", \"linear\", \"dynamic\", \"yarn\", \"llama3\" and \"longrope\"";
 
+/// The base of wavelengths.
+const THETA: &str = "rope_theta";
+
+/// The fraction of a head that rotates.
+const FRACTION: &str = "partial_rotary_factor";
+
+/// The length before an extension.
+const ORIGINAL: &str = "original_max_position_embeddings";
+
+/// The keys of scalings, none of which is an object.
+const OF_SCALINGS: [&str; 16] = [
+    "rope_type",
+    "type",
+    "factor",
+    ORIGINAL,
+    "attention_factor",
+    "beta_fast",
+    "beta_slow",
+    "mscale",
+    "mscale_all_dim",
+    "truncate",
+    "low_freq_factor",
+    "high_freq_factor",
+    "short_factor",
+    "long_factor",
+    THETA,
+    FRACTION,
+];
+
 /// Reads the rotary parameters of a model with heads of `head_dim` that was made for `max_positions`. The base is
 /// `theta` in a file without one.
 ///
 /// # Errors
-/// A scaling that is not supported, by name, numbers that are missing or out of range, and two objects that differ.
+/// A scaling that is not supported, by name, numbers that are missing or out of range, two objects that differ, and a
+/// base or a fraction beside another one in an object.
 pub fn read_rope(
     keys: &HfSettings<'_>,
     theta: f64,
@@ -32,11 +62,38 @@ pub fn read_rope(
     max_positions: usize,
 ) -> Result<RopeParameters, String> {
     let plain = RopeParameters {
-        theta: keys.number("rope_theta")?.unwrap_or(theta),
-        partial_rotary_factor: keys.number("partial_rotary_factor")?.unwrap_or(1.0),
+        theta: keys.number(THETA)?.unwrap_or(theta),
+        partial_rotary_factor: keys.number(FRACTION)?.unwrap_or(1.0),
         scaling: RopeScaling::Default,
     };
-    read_rope_objects(keys, plain, head_dim, max_positions)
+    let rope = read_rope_objects(keys, plain, head_dim, max_positions)?;
+    for object in OBJECTS {
+        require_same_number(keys, THETA, &[object, THETA])?;
+        require_same_number(keys, FRACTION, &[object, FRACTION])?;
+    }
+    Ok(rope)
+}
+
+/// Refuses a number at the top level of a file beside another one at `path`, which programs would take instead.
+///
+/// # Errors
+/// Two numbers that differ, and values that are no numbers.
+pub fn require_same_number(keys: &HfSettings<'_>, key: &str, path: &[&str]) -> Result<(), String> {
+    let Some((last, objects)) = path.split_last() else { return Ok(()) };
+    let mut inner = keys.clone();
+    for object in objects {
+        match inner.object(object)? {
+            Some(found) => inner = found,
+            None => return Ok(()),
+        }
+    }
+    match (keys.number(key)?, inner.number(last)?) {
+        (Some(outer), Some(inner)) if outer != inner => Err(format!(
+            "{key} is {outer}, but {} is {inner}; leave one of them out",
+            path.join(".")
+        )),
+        _ => Ok(()),
+    }
 }
 
 /// Reads the rotary parameters of a model as [`read_rope`], with the base and the rotated fraction of `plain` in a file
@@ -50,12 +107,19 @@ pub fn read_rope_objects(
     head_dim: usize,
     max_positions: usize,
 ) -> Result<RopeParameters, String> {
-    let lengths =
-        Lengths { original: keys.count("original_max_position_embeddings")?, max_positions };
+    let lengths = Lengths { original: keys.count(ORIGINAL)?, max_positions };
     let mut found: Option<(&str, RopeParameters)> = None;
     for name in OBJECTS {
         let Some(object) = keys.object(name)? else { continue };
-        let in_object = |problem: String| format!("{name}.{problem}");
+        // Some numbers are of the top level.
+        let is_outer = |key: &str| match key {
+            ORIGINAL => lengths.original.is_some(),
+            _ => [THETA, FRACTION].contains(&key) && object.get(key).is_none(),
+        };
+        let in_object = |problem: String| match problem.split_once(' ') {
+            Some((key, _)) if is_outer(key) => problem,
+            _ => format!("{name}.{problem}"),
+        };
         let parameters = read_object(&object, &plain, &lengths).map_err(in_object)?;
         parameters.rotary_dim(head_dim).map_err(in_object)?;
         if let Some((other, _)) = found.filter(|(_, other)| *other != parameters) {
@@ -120,7 +184,7 @@ fn read_object(
         number.ok_or_else(|| format!("{key} is missing"))
     };
     let original_positions = || -> Result<usize, String> {
-        let own = object.count("original_max_position_embeddings")?;
+        let own = object.count(ORIGINAL)?;
         Ok(lengths.original.or(own).unwrap_or(lengths.max_positions))
     };
     if let (None, Some((key, _))) = (kind, object.entries().find(is_of_scaling)) {
@@ -176,17 +240,15 @@ fn read_object(
         other => return Err(format!("rope_type is \"{other}\"; only {SUPPORTED} are supported")),
     };
     Ok(RopeParameters {
-        theta: object.number("rope_theta")?.unwrap_or(plain.theta),
-        partial_rotary_factor: object
-            .number("partial_rotary_factor")?
-            .unwrap_or(plain.partial_rotary_factor),
+        theta: object.number(THETA)?.unwrap_or(plain.theta),
+        partial_rotary_factor: object.number(FRACTION)?.unwrap_or(plain.partial_rotary_factor),
         scaling,
     })
 }
 
 /// Returns true for a key of a scaling type that has a value.
 fn is_of_scaling((key, value): &(&str, &Value)) -> bool {
-    !["rope_theta", "partial_rotary_factor"].contains(key) && !value.is_null()
+    ![THETA, FRACTION].contains(key) && !value.is_null()
 }
 
 /// Refuses objects that describe unsupported embeddings, because ignoring their keys would change the results.
@@ -196,7 +258,8 @@ fn refuse_other_forms(object: &HfSettings<'_>) -> Result<(), String> {
             "mrope_section is given, but positions of several dims are not supported".into()
         );
     }
-    match object.entries().find(|(_, value)| value.is_object()) {
+    let is_other = |(key, value): &(&str, &Value)| value.is_object() && !OF_SCALINGS.contains(key);
+    match object.entries().find(is_other) {
         Some((key, _)) => Err(format!(
             "{key} is an object, but rotary parameters of their own for some layers are not supported in this family"
         )),
@@ -208,17 +271,17 @@ fn refuse_other_forms(object: &HfSettings<'_>) -> Result<(), String> {
 pub fn write_rope(parameters: &RopeParameters, config: &mut Map<String, Value>) {
     let RopeParameters { theta, partial_rotary_factor, scaling } = parameters;
     let mut object = scaling_keys(scaling);
-    object.insert("rope_theta".into(), json!(theta));
+    object.insert(THETA.into(), json!(theta));
     object.insert("rope_type".into(), json!(scaling.name()));
-    config.insert("rope_theta".into(), json!(theta));
+    config.insert(THETA.into(), json!(theta));
     if let RopeScaling::LongRope(scaling) = scaling {
         // Where versions before 5 expect it.
         let positions = json!(scaling.original_positions);
-        config.insert("original_max_position_embeddings".into(), positions);
+        config.insert(ORIGINAL.into(), positions);
     }
     if *partial_rotary_factor != 1.0 {
         for keys in [&mut object, &mut *config] {
-            keys.insert("partial_rotary_factor".into(), json!(partial_rotary_factor));
+            keys.insert(FRACTION.into(), json!(partial_rotary_factor));
         }
     }
     if *scaling != RopeScaling::Default {
@@ -236,7 +299,7 @@ fn scaling_keys(scaling: &RopeScaling) -> Map<String, Value> {
         }
         RopeScaling::Yarn(yarn) => json!({
             "factor": yarn.factor,
-            "original_max_position_embeddings": yarn.original_positions,
+            ORIGINAL: yarn.original_positions,
             "attention_factor": yarn.attention_factor,
             "beta_fast": yarn.beta_fast,
             "beta_slow": yarn.beta_slow,
@@ -248,13 +311,13 @@ fn scaling_keys(scaling: &RopeScaling) -> Map<String, Value> {
             "factor": llama3.factor,
             "low_freq_factor": llama3.low_freq_factor,
             "high_freq_factor": llama3.high_freq_factor,
-            "original_max_position_embeddings": llama3.original_positions,
+            ORIGINAL: llama3.original_positions,
         }),
         RopeScaling::LongRope(scaling) => json!({
             "short_factor": scaling.short,
             "long_factor": scaling.long,
             "factor": scaling.factor,
-            "original_max_position_embeddings": scaling.original_positions,
+            ORIGINAL: scaling.original_positions,
             "attention_factor": scaling.attention_factor,
         }),
     };

@@ -188,6 +188,36 @@ fn parameters_that_cannot_be_followed_are_refused() {
             "rope_parameters and rope_scaling differ; leave one of them out",
         ),
         (
+            json!({ "rope_theta": 1e4, "rope_parameters": { "rope_theta": 5e5 } }),
+            "rope_theta is 10000, but rope_parameters.rope_theta is 500000; leave one of them out",
+        ),
+        (
+            json!({ "partial_rotary_factor": 1, "rope_scaling": { "partial_rotary_factor": 0.5 } }),
+            "partial_rotary_factor is 1, but rope_scaling.partial_rotary_factor is 0.5; leave one",
+        ),
+        // Numbers of the top level, beside an object without them.
+        (json!({ "rope_theta": 0, "rope_parameters": {} }), "rope_theta must be above 0, not 0"),
+        (
+            json!({ "partial_rotary_factor": 2, "rope_scaling": { "type": "linear", "factor": 2 } }),
+            "partial_rotary_factor must be above 0 and at most 1, not 2",
+        ),
+        (
+            json!({ "rope_parameters": { "rope_type": "yarn", "factor": 2, "beta_fast": {} } }),
+            "rope_parameters.beta_fast must be a number of at least 0, not {}",
+        ),
+        (
+            json!({ "rope_parameters": { "rope_type": "dynamic", "factor": 1e19 } }),
+            "rope_parameters.factor must be at most 1000000, not 1e19",
+        ),
+        (
+            json!({ "rope_parameters": { "rope_type": "yarn", "factor": 2, "mscale": 1e9 } }),
+            "rope_parameters.mscale must be a number from 0 to 100, not 1000000000.0",
+        ),
+        (
+            json!({ "rope_parameters": { "rope_type": "longrope", "short_factor": [1e300] } }),
+            "rope_parameters.short_factor[0] is 1e+300; it can be at most 3.4028235e38",
+        ),
+        (
             json!({ "rope_parameters": { "rope_type": "default", "mrope_section": [1, 2] } }),
             "rope_parameters.mrope_section is given, but positions of several dims are not",
         ),

@@ -19,6 +19,9 @@ pub struct HfSettings<'a> {
     asked: Rc<RefCell<BTreeSet<String>>>,
 }
 
+/// Largest size.
+const MOST: u64 = u32::MAX as u64;
+
 /// A value, or the problem with its key as a sentence that begins with the key.
 type Result<T> = std::result::Result<T, String>;
 
@@ -80,7 +83,7 @@ impl<'a> HfSettings<'a> {
     /// Returns a required size.
     ///
     /// # Errors
-    /// A key that is missing, or not a whole number of at least 1.
+    /// A key that is missing, or not a whole number from 1 to `u32::MAX`.
     pub fn required(&self, key: &str) -> Result<usize> {
         self.count(key)?.ok_or_else(|| format!("{key} is missing"))
     }
@@ -88,11 +91,14 @@ impl<'a> HfSettings<'a> {
     /// Returns a size.
     ///
     /// # Errors
-    /// A value that is not a whole number of at least 1.
+    /// A value that is not a whole number from 1 to `u32::MAX`.
     pub fn count(&self, key: &str) -> Result<Option<usize>> {
         let Some(value) = self.get(key) else { return Ok(None) };
-        match value.as_u64().filter(|count| (1..=u64::from(u32::MAX)).contains(count)) {
+        match value.as_u64().filter(|count| (1..=MOST).contains(count)) {
             Some(count) => Ok(Some(count as usize)),
+            None if value.as_f64().is_some_and(|number| number > MOST as f64) => {
+                Err(format!("{key} is {value}; it can be at most {MOST}"))
+            }
             None => Err(format!("{key} must be a whole number of at least 1, not {value}")),
         }
     }
@@ -102,14 +108,7 @@ impl<'a> HfSettings<'a> {
     /// # Errors
     /// A value that is not a number of at least 0.
     pub fn number(&self, key: &str) -> Result<Option<f64>> {
-        let Some(value) = self.get(key) else { return Ok(None) };
-        match value.as_f64().filter(|number| *number >= 0.0) {
-            Some(large) if large > f64::from(f32::MAX) => {
-                Err(format!("{key} is too large: {value}"))
-            }
-            Some(number) => Ok(Some(number)),
-            None => Err(format!("{key} must be a number of at least 0, not {value}")),
-        }
+        self.get(key).map(|value| number_of(key, value)).transpose()
     }
 
     /// Returns a list of numbers.
@@ -121,11 +120,7 @@ impl<'a> HfSettings<'a> {
         let Value::Array(items) = value else {
             return Err(format!("{key} must be a list of numbers, not {value}"));
         };
-        let number = |(index, item): (usize, &Value)| {
-            let number = item.as_f64().filter(|number| *number >= 0.0);
-            number
-                .ok_or_else(|| format!("{key}[{index}] must be a number of at least 0, not {item}"))
-        };
+        let number = |(index, item)| number_of(&format!("{key}[{index}]"), item);
         items.iter().enumerate().map(number).collect::<Result<_>>().map(Some)
     }
 
@@ -180,5 +175,16 @@ impl<'a> HfSettings<'a> {
             }
             _ => Ok(()),
         }
+    }
+}
+
+/// Returns the number of a key, or of an element of its list.
+fn number_of(name: &str, value: &Value) -> Result<f64> {
+    match value.as_f64().filter(|number| *number >= 0.0) {
+        Some(large) if large > f64::from(f32::MAX) => {
+            Err(format!("{name} is {value}; it can be at most {:e}", f32::MAX))
+        }
+        Some(number) => Ok(number),
+        None => Err(format!("{name} must be a number of at least 0, not {value}")),
     }
 }

@@ -1,6 +1,7 @@
 //! Flags of a new model's sizes.
 
 use super::ModelSizes;
+use super::model_type::with_article;
 
 /// A size of a new model that a flag sets.
 ///
@@ -58,6 +59,7 @@ impl SizeFlag {
         takes_tied: bool,
         model_type: &str,
     ) -> Result<(), String> {
+        let model = with_article(model_type);
         let is_left = |flag: &SizeFlag| !taken.contains(flag);
         for flag in SizeFlag::OPTIONAL.into_iter().filter(is_left) {
             let Some(size) = flag.given(sizes) else { continue };
@@ -66,23 +68,21 @@ impl SizeFlag {
                 SizeFlag::KV_HEADS if size == sizes.heads => {}
                 SizeFlag::KV_HEADS => {
                     return Err(format!(
-                        "--kv-heads: {size} differs from --heads {}, but a {model_type} has one key-value head per \
-                         query head; leave --kv-heads out",
+                        "--kv-heads: {size} differs from --heads {}, but {model} has one key-value head per query \
+                         head; leave --kv-heads out",
                         sizes.heads
                     ));
                 }
                 SizeFlag::EXPERTS | SizeFlag::TOP_K => {
-                    return Err(format!(
-                        "{name}: a {model_type} has no router of experts; leave it out"
-                    ));
+                    return Err(format!("{name}: {model} has no router of experts; leave it out"));
                 }
                 _ => {
-                    return Err(format!("{name}: a {model_type} has no use for it; leave it out"));
+                    return Err(format!("{name}: {model} has no use for it; leave it out"));
                 }
             }
         }
         if sizes.tied && !takes_tied {
-            return Err(format!("--tied: a {model_type} has no use for it; leave it out"));
+            return Err(format!("--tied: {model} has no use for it; leave it out"));
         }
         Ok(())
     }

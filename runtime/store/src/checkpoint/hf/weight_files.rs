@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use super::config_text::refuse_twice;
 use super::file_names::{INDEX, WEIGHTS};
 use super::other_content;
 use crate::checkpoint::tensors::TensorFile;
@@ -63,8 +64,10 @@ pub fn files_of_index(index: &Path) -> Result<Vec<String>, CheckpointError> {
     struct Index {
         weight_map: BTreeMap<String, String>,
     }
-    let parsed: Index = serde_json::from_slice(&files::read_text(index, files::MAX_JSON_BYTES)?)
+    let text = files::read_text(index, files::MAX_JSON_BYTES)?;
+    let parsed: Index = serde_json::from_slice(&text)
         .map_err(|error| CheckpointError::settings(index, format!("not an index: {error}")))?;
+    refuse_twice(&text).map_err(|reason| CheckpointError::settings(index, reason))?;
     let mut names: Vec<String> = parsed.weight_map.into_values().collect();
     names.sort();
     names.dedup();

@@ -17,8 +17,8 @@ const OTHERS: [&str; 8] = ["avif", "bmp", "gif", "heic", "jxl", "tif", "tiff", "
 /// Most files whose lengths are part of the fingerprint.
 const MEASURED: usize = 256;
 
-/// Images of `FOLDER/CLASS/*.{jpg,jpeg,png}`: examples with the fields `image` (bytes), `label` (the number of the class
-/// among the sorted names of all classes), `class` (its name) and `path`.
+/// Images of `FOLDER/CLASS/*.{jpg,jpeg,png}`: examples with the fields `image` (bytes), `label` (the number of the
+/// class among the sorted names of all classes), `class` (its name) and `path`.
 #[derive(Debug)]
 pub struct ImageFolder {
     name: String,

@@ -1,4 +1,4 @@
-//! Resizing as Pillow does: a filter that grows with the scale, in fixed point, first along rows and then along columns.
+//! Resizing as Pillow does: a filter that grows with the scale, in fixed point, first along rows, then along columns.
 
 use super::RgbImage;
 

@@ -1,0 +1,117 @@
+//! Classification of images.
+
+use crate::data::{Example, Field, ImagePreprocessing, RgbImage, Row, Streams, image_bytes};
+use crate::models::vit::{self, Images, Stream, Vit, VitConfig, cut_patches};
+use crate::tensor::{Loss, Targets};
+use crate::train::{Rows, Task, TaskSetup};
+
+use super::ImageFlags;
+
+/// Names of the streams of a row.
+const PIXELS: &str = "pixels";
+const LABEL: &str = "label";
+
+/// Prediction of the class of each image by a ViT.
+///
+/// Examples have an image, as bytes or as the path of a file, and its label: the number of the class, or its name in
+/// `id2label`. Images are prepared by the `preprocessor_config.json` of the model; without one, they are resized to its
+/// `image_size`, with values of -1 to 1.
+pub struct ImageClassification {
+    config: VitConfig,
+    steps: ImagePreprocessing,
+    flags: ImageFlags,
+}
+
+impl Task for ImageClassification {
+    type Model = Vit;
+    type Extra = Targets<(vit::Batch,)>;
+    type Over = (vit::Batch,);
+    type Flags = ImageFlags;
+    const NAME: &'static str = "image-classification";
+
+    fn open(setup: &TaskSetup<'_, VitConfig, ImageFlags>) -> Result<Self, String> {
+        let (config, flags) = (setup.family().clone(), setup.flags().clone());
+        let VitConfig { image_size: size, channels, .. } = config;
+        if channels != 3 {
+            return Err(format!(
+                "num_channels is {channels}, but images have 3: red, green and blue; train a model of 3 channels"
+            ));
+        }
+        let of_folder = setup.model_folder().map(ImagePreprocessing::of_folder).transpose()?;
+        let steps = of_folder.flatten().unwrap_or_else(|| ImagePreprocessing::of_size(size));
+        match steps.output_size() {
+            Some((width, height)) if (width, height) != (size, size) => Err(format!(
+                "preprocessor_config.json makes images of {width} by {height} pixels, but image_size of config.json is \
+                 {size}; correct one of them"
+            )),
+            None if flags.crops() => Err(format!(
+                "--crop-area: preprocessor_config.json states no size of images; give it \"size\": {{\"height\": \
+                 {size}, \"width\": {size}}}"
+            )),
+            _ => Ok(ImageClassification { config, steps, flags }),
+        }
+    }
+
+    fn streams(&self) -> Streams {
+        let sizes = [self.config.patches(), self.config.pixels()];
+        Streams::new().values(PIXELS, &sizes).targets(LABEL, &[], self.config.classes)
+    }
+
+    fn row(&self, example: &Example, key: u64, row: &mut Row<'_>) -> Result<(), String> {
+        let (bytes, name) = image_bytes(example, &self.flags.image)?;
+        let named = |reason: String| format!("{name}: {reason}");
+        let image = RgbImage::decode(&bytes).map_err(named)?;
+        let view = match row.is_trained() {
+            true => self.flags.view().of(&image, &self.steps, key),
+            false => self.steps.view(&image),
+        };
+        let view = view.map_err(named)?;
+        let (width, height, size) = (view.width(), view.height(), self.config.image_size);
+        if (width, height) != (size, size) {
+            return Err(named(format!(
+                "the image has {width} by {height} pixels, but the model takes {size} by {size}; let \
+                 preprocessor_config.json resize images (do_resize, size)"
+            )));
+        }
+        let mut values = vec![0.0; view.pixels().len()];
+        self.steps.write(&view, &mut values);
+        cut_patches(&self.config, &values, row.values(PIXELS));
+        row.ids(LABEL).fill(self.label(example)?);
+        Ok(())
+    }
+
+    fn input(&self, rows: &Rows<'_>) -> (Images, Self::Extra) {
+        (rows.tensor(PIXELS), rows.tokens(LABEL))
+    }
+
+    fn loss(&self, model: &Vit, output: &Stream, labels: &Self::Extra) -> Loss<Self::Over> {
+        model.classifier.loss(output, labels)
+    }
+}
+
+impl ImageClassification {
+    /// Returns the number of the class of an example.
+    fn label(&self, example: &Example) -> Result<u32, String> {
+        let (name, VitConfig { classes, labels, .. }) = (&self.flags.label, &self.config);
+        let found = match example.field(name)? {
+            Field::Integer(label) => usize::try_from(*label).ok().filter(|label| label < classes),
+            Field::Text(text) => labels.iter().position(|label| label == text),
+            other => {
+                return Err(format!(
+                    "`{name}` is {}, but has to be the number or the name of a class",
+                    other.kind()
+                ));
+            }
+        };
+        found.map(|label| label as u32).ok_or_else(|| match example.field(name) {
+            Ok(Field::Text(text)) => {
+                format!("`{name}` is \"{text}\", which is none of the classes in id2label")
+            }
+            Ok(Field::Integer(label)) => format!(
+                "`{name}` is {label}, but the model has {classes} classes (num_labels): 0 to {}",
+                classes - 1
+            ),
+            _ => unreachable!("other fields are refused above"),
+        })
+    }
+}

@@ -1,0 +1,128 @@
+//! Speech to text: predicts the text of a clip of sound.
+
+use std::fs;
+use std::path::Path;
+
+use crate::data::{Example, Field, Row, Streams};
+use crate::models::whisper::{
+    Batch, LogMel, Target, TargetStream, Whisper, WhisperConfig, WhisperInput, read_wav,
+};
+use crate::tensor::{Loss, Targets};
+use crate::train::{Rows, Task, TaskSetup};
+
+use super::targets::{add_targets, write_targets};
+use super::texts::Texts;
+
+/// Predicts the field `text` of each example from its field `sound`, as `WhisperForConditionalGeneration` of
+/// `transformers` does: the decoder reads the text one position later, behind `decoder_start_token_id`.
+///
+/// `sound` is the path of a WAV file, its bytes, or a list of samples in -1 to 1: mono sound at 16 kHz. Clips are padded
+/// with silence to the length of the model, 30 seconds by default.
+#[derive(Debug)]
+pub struct SpeechToText {
+    texts: Texts,
+    log_mel: LogMel,
+    /// Frames and bins of a spectrogram.
+    sizes: [usize; 2],
+    /// Positions of texts.
+    seq: usize,
+    /// Written before each text.
+    before: String,
+    padding: u32,
+    start: u32,
+}
+
+/// Flags of texts from speech.
+#[derive(Debug, Clone, Default, clap::Args)]
+pub struct SpeechFlags {
+    /// Tokens before each text, which are predicted too, such as '<|en|><|transcribe|><|notimestamps|>'
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    pub before_text: String,
+    /// Cut longer texts and clips, rather than refuse them
+    #[arg(long)]
+    pub cut_texts: bool,
+}
+
+impl Task for SpeechToText {
+    type Model = Whisper;
+    type Extra = Targets<(Batch, Target)>;
+    type Over = (Batch, Target);
+    type Flags = SpeechFlags;
+    const NAME: &'static str = "speech";
+
+    fn open(setup: &TaskSetup<'_, WhisperConfig, SpeechFlags>) -> Result<SpeechToText, String> {
+        let (family, flags, seq) = (setup.family(), setup.flags(), setup.seq());
+        let texts = Texts::open(setup.tokenizer()?, family.vocab, &family.eos)?;
+        let frames = 2 * family.source_positions;
+        // They are checked when the configuration is read.
+        let start = family.start as u32;
+        Ok(SpeechToText {
+            texts: texts.cutting(flags.cut_texts),
+            log_mel: LogMel::new(family.mels, frames),
+            sizes: [frames, family.mels],
+            seq,
+            before: flags.before_text.clone(),
+            padding: family.padding.map_or(start, |id| id as u32),
+            start,
+        })
+    }
+
+    fn positions(&self, path: &str, seq: usize) -> [usize; 2] {
+        Whisper::positions(path, [self.sizes[0] / 2, seq])
+    }
+
+    fn streams(&self) -> Streams {
+        add_targets(Streams::new().values("sound", &self.sizes), self.seq, self.texts.vocab())
+    }
+
+    fn row(&self, example: &Example, _key: u64, row: &mut Row<'_>) -> Result<(), String> {
+        let sound = samples_of(example.field("sound")?)?;
+        let most = self.log_mel.samples();
+        if sound.len() > most && !self.texts.is_cutting() {
+            return Err(format!(
+                "`sound` has {} samples, and the model takes {most}: divide it, or cut longer clips by `--cut-texts`",
+                sound.len()
+            ));
+        }
+        row.values("sound").copy_from_slice(&self.log_mel.compute(&sound));
+        let text = example.text("text")?;
+        let target = self.texts.ids_behind(&self.before, text, "text", self.seq, "--seq")?;
+        write_targets(row, &target, [self.start, self.padding]);
+        Ok(())
+    }
+
+    fn input(&self, rows: &Rows<'_>) -> (WhisperInput, Self::Extra) {
+        ((rows.tensor("sound"), rows.tokens("read")), rows.tokens("target"))
+    }
+
+    fn loss(
+        &self,
+        model: &Whisper,
+        output: &TargetStream,
+        targets: &Self::Extra,
+    ) -> Loss<Self::Over> {
+        model.loss_of_output(output, targets)
+    }
+}
+
+/// Returns the samples of a field.
+fn samples_of(field: &Field) -> Result<Vec<f32>, String> {
+    let of_wav = |bytes: &[u8]| read_wav(bytes).map_err(|problem| format!("`sound` {problem}"));
+    match field {
+        Field::Text(path) => {
+            let bytes = fs::read(Path::new(path));
+            of_wav(&bytes.map_err(|error| format!("`sound` is the file {path}: {error}"))?)
+                .map_err(|problem| format!("{path}: {problem}"))
+        }
+        Field::Bytes(bytes) => of_wav(bytes),
+        Field::List(samples) => {
+            let sample = |field: &Field| match field {
+                Field::Number(number) if number.abs() <= 1.0 => Ok(*number as f32),
+                Field::Integer(number) if (-1..=1).contains(number) => Ok(*number as f32),
+                _ => Err("`sound` has samples that are no numbers in -1 to 1".to_owned()),
+            };
+            samples.iter().map(sample).collect()
+        }
+        _ => Err("`sound` has to be the path of a WAV file, its bytes, or samples".to_owned()),
+    }
+}
