@@ -55,7 +55,8 @@ pub struct MaskTokens {
 }
 
 impl MaskTokens {
-    /// Masks some of `ids`, and writes those that were there to `targets`. The draws follow from `key` and the position.
+    /// Masks some of `ids`, and writes those that were there to `targets`. The draws follow from `key` and the
+    /// position.
     pub fn mask(&self, options: MaskOptions, key: u64, ids: &mut [u32], targets: &mut [u32]) {
         for (position, (id, target)) in ids.iter_mut().zip(targets).enumerate() {
             if self.special.binary_search(id).is_ok() {

@@ -27,8 +27,8 @@ pub enum TextToMark<'a> {
 }
 
 impl Tokenizer {
-    /// Returns the ids of a text with the special tokens that the tokenizer adds: `longest` in all. A longer text is cut
-    /// at its end, and of two texts the longer one, token by token, as `longest_first` of `transformers` does.
+    /// Returns the ids of a text with the special tokens that the tokenizer adds: `longest` in all. A longer text is
+    /// cut at its end, and of two texts the longer one, as `longest_first` of `transformers` does.
     ///
     /// # Errors
     /// A tokenizer of random tokens, a text that it has no token for, and special tokens that leave no room; in a

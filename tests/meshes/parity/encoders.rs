@@ -148,7 +148,7 @@ fn check<M, E, S>(
 {
     let mut sizes = M::dim_sizes(config);
     // Makes attention, norms and gradients nontrivial.
-    sizes.init_std = 0.2;
+    sizes.init_std = 0.3;
     let setup = |zero: usize, recompute: Option<RecomputeOverride>| {
         let setup = Setup::new(sizes.clone());
         let settings = Settings { zero: ZeroStage::ALL[zero], ..setup.settings };

@@ -198,8 +198,8 @@ mod tests {
             ),
             (
                 json!({ "problem_type": "multi_label_classification" }),
-                "problem_type is \"multi_label_classification\"; only \"single_label_classification\" or \"regression\" \
-                 is supported",
+                "problem_type is \"multi_label_classification\"; only \"single_label_classification\" or \
+                 \"regression\" is supported",
             ),
             (
                 json!({ "problem_type": "regression" }),

@@ -1,5 +1,5 @@
-//! Encoders of texts, which see the tokens on both sides: their uses, the labels of classifiers, and the traits by which
-//! tasks train them.
+//! Encoders of texts, which see the tokens on both sides: their uses, the labels of classifiers, and the traits by
+//! which tasks train them.
 
 mod labels;
 mod models;

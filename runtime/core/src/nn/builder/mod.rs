@@ -135,8 +135,8 @@ impl<'a> Builder<'a> {
         self.declare_param(self.join(name), init, shards, Role::Layer)
     }
 
-    /// Declares a parameter whose shards of split dims may differ in size, and which the field has for itself also if it
-    /// is tied.
+    /// Declares a parameter whose shards of split dims may differ in size, and which the field has for itself also if
+    /// it is tied.
     pub(in crate::nn) fn untied_param<S: Dims>(&mut self, name: &str, init: Init) -> Param<S> {
         let tie = self.tie.take();
         let param = self.param_with_shards(name, init, ShardSizes::Uneven);
