@@ -75,7 +75,7 @@ impl<M: MaskedModel> Task for MaskedLm<M> {
     type Extra = Targets<(M::Batch, M::Seq)>;
     type Over = (M::Batch, M::Seq);
     type Flags = MaskFlags;
-    const NAME: &'static str = "masked-tokens";
+    const NAME: &'static str = "masked-lm";
 
     fn open(setup: &TaskSetup<'_, M::Config, MaskFlags>) -> Result<MaskedLm<M>, String> {
         MaskedLm::new(TextRows::open::<M, _>(setup)?, setup.flags())
