@@ -1,6 +1,6 @@
 //! Classification of images.
 
-use crate::data::{Example, Field, ImagePreprocessing, RgbImage, Row, Streams, image_bytes};
+use crate::data::{Example, Field, ImagePreprocessing, RgbImage, Row, Streams, file_bytes};
 use crate::models::vit::{self, Images, Stream, Vit, VitConfig, cut_patches};
 use crate::tensor::{Loss, Targets};
 use crate::train::{Rows, Task, TaskSetup};
@@ -58,7 +58,7 @@ impl Task for ImageClassification {
     }
 
     fn row(&self, example: &Example, key: u64, row: &mut Row<'_>) -> Result<(), String> {
-        let (bytes, name) = image_bytes(example, &self.flags.image)?;
+        let (bytes, name) = file_bytes(example, &self.flags.image)?;
         let named = |reason: String| format!("{name}: {reason}");
         let image = RgbImage::decode(&bytes).map_err(named)?;
         let view = if row.is_trained() {

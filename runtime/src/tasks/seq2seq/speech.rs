@@ -1,9 +1,6 @@
 //! Speech to text: predicts the text of a clip of sound.
 
-use std::fs;
-use std::path::Path;
-
-use crate::data::{Example, Field, Row, Streams};
+use crate::data::{Example, Field, Row, Streams, file_bytes};
 use crate::models::whisper::{
     Batch, LogMel, Target, TargetStream, Whisper, WhisperConfig, WhisperInput, read_wav,
 };
@@ -76,7 +73,7 @@ impl Task for SpeechToText {
     }
 
     fn row(&self, example: &Example, _key: u64, row: &mut Row<'_>) -> Result<(), String> {
-        let sound = samples_of(example.field("sound")?)?;
+        let sound = samples_of(example)?;
         let most = self.log_mel.samples();
         if sound.len() > most && !self.texts.is_cutting() {
             return Err(format!(
@@ -105,24 +102,16 @@ impl Task for SpeechToText {
     }
 }
 
-/// Returns the samples of a field.
-fn samples_of(field: &Field) -> Result<Vec<f32>, String> {
-    let of_wav = |bytes: &[u8]| read_wav(bytes).map_err(|problem| format!("`sound` {problem}"));
-    match field {
-        Field::Text(path) => {
-            let bytes = fs::read(Path::new(path));
-            of_wav(&bytes.map_err(|error| format!("`sound` is the file {path}: {error}"))?)
-                .map_err(|problem| format!("{path}: {problem}"))
-        }
-        Field::Bytes(bytes) => of_wav(bytes),
-        Field::List(samples) => {
-            let sample = |field: &Field| match field {
-                Field::Number(number) if number.abs() <= 1.0 => Ok(*number as f32),
-                Field::Integer(number) if (-1..=1).contains(number) => Ok(*number as f32),
-                _ => Err("`sound` has samples that are no numbers in -1 to 1".to_owned()),
-            };
-            samples.iter().map(sample).collect()
-        }
-        _ => Err("`sound` has to be the path of a WAV file, its bytes, or samples".to_owned()),
-    }
+/// Returns the samples of the field `sound`.
+fn samples_of(example: &Example) -> Result<Vec<f32>, String> {
+    let Field::List(samples) = example.field("sound")? else {
+        let (bytes, name) = file_bytes(example, "sound")?;
+        return read_wav(&bytes).map_err(|problem| format!("{name} {problem}"));
+    };
+    let sample = |field: &Field| match field {
+        Field::Number(number) if number.abs() <= 1.0 => Ok(*number as f32),
+        Field::Integer(number) if (-1..=1).contains(number) => Ok(*number as f32),
+        _ => Err("`sound` has samples that are no numbers in -1 to 1".to_owned()),
+    };
+    samples.iter().map(sample).collect()
 }

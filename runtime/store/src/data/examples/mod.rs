@@ -6,6 +6,7 @@ mod arrow;
 mod arrow_row;
 #[cfg(all(test, feature = "arrow"))]
 mod arrow_tests;
+mod file_bytes;
 mod image_folder;
 mod joined;
 mod json_field;
@@ -15,6 +16,7 @@ mod open;
 mod open_tests;
 mod saved_dataset;
 
+pub use file_bytes::file_bytes;
 pub use open::open_examples;
 
 use arrow::open_arrow;

@@ -2,7 +2,6 @@
 
 #[cfg_attr(not(feature = "images"), path = "no_decode.rs")]
 mod decode;
-mod image_bytes;
 mod preprocessing;
 mod resize;
 mod rgb_image;
@@ -11,7 +10,6 @@ mod size_keys;
 mod tests;
 mod training_view;
 
-pub use image_bytes::image_bytes;
 pub use preprocessing::ImagePreprocessing;
 pub use resize::Resampling;
 pub use rgb_image::RgbImage;

@@ -8,6 +8,7 @@ use safetensors::SafeTensors;
 use serde_json::{Map, Value, json};
 
 use super::*;
+use crate::data::file_bytes;
 use crate::data::{Example, Field};
 
 fn folder() -> PathBuf {
@@ -178,7 +179,7 @@ fn images_are_bytes_or_files() {
         object(&[("bytes", Field::Bytes(bytes.clone())), ("path", Field::Text("x.png".into()))]),
         object(&[("bytes", Field::Null), ("path", path())]),
     ] {
-        assert_eq!(image_bytes(&of(field), "image").unwrap().0, bytes);
+        assert_eq!(file_bytes(&of(field), "image").unwrap().0, bytes);
     }
     for (field, part) in [
         (Field::Text("missing.png".into()), "missing.png: No such file"),
@@ -187,7 +188,7 @@ fn images_are_bytes_or_files() {
         (object(&[("url", path())]), "`image` has neither `bytes` nor a `path`"),
     ] {
         let example = of(field);
-        let text = image_bytes(&example, "image").map(|_| ()).unwrap_err();
+        let text = file_bytes(&example, "image").map(|_| ()).unwrap_err();
         assert!(text.contains(part), "{text}");
     }
 }

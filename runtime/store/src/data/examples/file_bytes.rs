@@ -1,22 +1,19 @@
-//! The file of an image in a field of an example.
+//! The file of an image, or of sound, in a field of an example.
 
 use std::borrow::Cow;
 use std::path::Path;
 
 use crate::data::{Example, Field};
 
-/// Most bytes of a file of an image.
+/// Most bytes of a file.
 const MAX_BYTES: u64 = 256 << 20;
 
-/// Returns the bytes of the image in the field `name`, and its name in messages. The field holds the bytes, the path of
-/// a file, or an object with one of these as `bytes` or `path`, as the library `datasets` stores images.
+/// Returns the bytes of the file in the field `name`, and its name in messages. The field holds the bytes, the path of
+/// a file, or an object with one of these as `bytes` or `path`, as the library `datasets` stores images and sound.
 ///
 /// # Errors
 /// A field that is missing or holds something else, and a file that cannot be read.
-pub fn image_bytes<'a>(
-    example: &'a Example,
-    name: &str,
-) -> Result<(Cow<'a, [u8]>, String), String> {
+pub fn file_bytes<'a>(example: &'a Example, name: &str) -> Result<(Cow<'a, [u8]>, String), String> {
     let unnamed = || format!("`{name}`");
     let in_object = match example.field(name)? {
         Field::Bytes(bytes) => return Ok((bytes.into(), unnamed())),
@@ -24,7 +21,7 @@ pub fn image_bytes<'a>(
         Field::Object(object) => object,
         other => {
             return Err(format!(
-                "`{name}` is {}, but has to be the bytes of an image or the path of a file",
+                "`{name}` is {}, but has to be the bytes or the path of a file",
                 other.kind()
             ));
         }
