@@ -1,6 +1,7 @@
 //! Tasks of encoders of texts, on meshes and against one rank.
 
-use std::io;
+use std::path::Path;
+use std::{fs, io};
 
 use meshwright::data::{Example, ExampleSource, Field};
 use meshwright::models::{
@@ -90,10 +91,20 @@ fn numbers() -> NumberFlags {
     NumberFlags { fields: fields(), label_field: "number".to_owned() }
 }
 
-const SMALL: &str = "--hidden 16 --heads 2 --layers 3 --ffn 24 --vocab 256 --seq 16 --batch 8 --steps 3 \
-                     --threads 1 --lr 0.01 --tokenizer bytes";
+const SIZES: &str = "--hidden 16 --heads 2 --layers 3 --ffn 24 --vocab 256";
+
+const SMALL: &str = "--seq 16 --batch 8 --steps 3 --threads 1 --lr 0.01 --tokenizer bytes";
 
 fn train<T: Task>(
+    words: &str,
+    flags: T::Flags,
+    changed: Option<(&'static str, Field)>,
+) -> meshwright::Result<Summary> {
+    run::<T>(&format!("{SIZES} {words}"), flags, changed)
+}
+
+/// Trains a model of other sizes, or one of a folder.
+fn run<T: Task>(
     words: &str,
     flags: T::Flags,
     changed: Option<(&'static str, Field)>,
@@ -183,4 +194,30 @@ fn wrong_examples_are_refused_in_words() {
     ] {
         assert!(found.contains(reason), "no `{reason}` in {found}");
     }
+}
+
+/// Training begins with the encoder of a folder with another head, also on ranks that share the new one.
+#[test]
+fn a_classifier_begins_with_a_masked_language_model() {
+    let out = tempfile::tempdir().unwrap();
+    let [masked_lm, on_one, on_two] = ["masked", "one", "two"].map(|name| out.path().join(name));
+    let words = format!("--mesh 1 --export-hf {}", masked_lm.display());
+    train::<MaskedLm<BertMaskedLm>>(&words, masked(), None).unwrap();
+    let classify = |mesh: &str, to: &Path| {
+        let [from, to] = [masked_lm.as_path(), to].map(Path::display);
+        let words = format!("--mesh {mesh} --init-from {from} --export-hf {to}");
+        run::<Classification<BertClassifier>>(&words, labels(), None).unwrap().losses
+    };
+    let (one, two) = (classify("1", &on_one), classify("fsdp=2,tp=2", &on_two));
+    for (a, b) in one.iter().zip(&two) {
+        assert!((a / b - 1.0).abs() < 2e-5, "{one:?} and {two:?}");
+    }
+    let config = fs::read_to_string(on_two.join("config.json")).unwrap();
+    for part in ["BertForSequenceClassification", "\"high\"", "single_label_classification"] {
+        assert!(config.contains(part), "no {part} in {config}");
+    }
+    // The folder is one of a classifier then, whose labels need not be given.
+    let words = format!("--mesh 1 --init-from {}", on_one.display());
+    let flags = LabelFlags { labels: GivenLabels { labels: None }, ..labels() };
+    run::<Classification<BertClassifier>>(&words, flags, None).unwrap();
 }

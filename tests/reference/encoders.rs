@@ -118,9 +118,10 @@ references! {
         |model, x, rows| model.masked_loss(x, &rows.of_positions("targets")),
         |model, x| model.logits_of_output(x).to_local_vec();
     BertClassifier: (Batch<Self>,),
-        |model, x, rows| match rows.case.ids.contains_key("targets") {
-            true => model.class_loss(x, &rows.of_rows("targets")),
-            false => Loss::mean_of(&(model.number(x) - rows.numbers()).square()),
+        |model, x, rows| if rows.case.ids.contains_key("targets") {
+            model.class_loss(x, &rows.of_rows("targets"))
+        } else {
+            Loss::mean_of(&(model.number(x) - rows.numbers()).square())
         },
         |model, x| model.class_logits(x).to_local_vec();
     BertTokenClassifier: (Batch<Self>, Seq<Self>),

@@ -112,7 +112,6 @@ impl LaterBlock {
 
 /// Transformer block.
 #[model]
-#[expect(clippy::large_enum_variant, reason = "layers stay where they were built")]
 pub enum Block {
     /// The first layer.
     First(FirstBlock),
