@@ -46,9 +46,12 @@ pub(super) fn regrouped(dims: &[TensorDim], shape: &[usize]) -> Result<Vec<Tenso
         if !(dim.offset.is_multiple_of(inside) && dim.len.is_multiple_of(inside)) {
             return Err(format!("is split along a dim that is stored as {group:?}"));
         }
-        let part = |(index, size): (usize, &usize)| match Some(index) == first {
-            true => TensorDim { size: *size, offset: dim.offset / inside, len: dim.len / inside },
-            false => TensorDim::whole(*size),
+        let part = |(index, size): (usize, &usize)| {
+            if Some(index) == first {
+                TensorDim { size: *size, offset: dim.offset / inside, len: dim.len / inside }
+            } else {
+                TensorDim::whole(*size)
+            }
         };
         written.extend(group.iter().enumerate().map(part));
     }
