@@ -69,8 +69,8 @@ mod tests {
     fn shapes(dims: &[TensorDim], shape: &[usize]) -> Result<[Vec<usize>; 2], String> {
         let written = regrouped(dims, shape)?;
         assert_eq!(written.iter().map(|dim| dim.size).collect::<Vec<_>>(), shape);
-        Ok([written.iter().map(|dim| dim.offset), written.iter().map(|dim| dim.offset + dim.len)]
-            .map(|numbers| numbers.collect()))
+        let starts = written.iter().map(|dim| dim.offset).collect();
+        Ok([starts, written.iter().map(|dim| dim.offset + dim.len).collect()])
     }
 
     #[test]
