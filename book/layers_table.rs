@@ -235,7 +235,7 @@ impl<'a> Visit<'a> for Weights {
     }
 
     fn visit_expr_method_call(&mut self, call: &'a ExprMethodCall) {
-        if ["param", "table", "buffer"].iter().any(|name| call.method == name) {
+        if ["param", "untied_param", "table", "buffer"].iter().any(|name| call.method == name) {
             let name = code(&call.args[0]).trim_matches('"').to_owned();
             self.0.insert(name, code(&call.args[1]));
         }

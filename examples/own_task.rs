@@ -6,7 +6,7 @@
 use std::io;
 
 use meshwright::checkpoint::hf::{HfKeys, KeyResult};
-use meshwright::data::{Example, ExampleSource, Field, Row, Streams};
+use meshwright::data::{Example, ExampleSource, Field, RowStreams, RowWriter};
 use meshwright::prelude::*;
 use meshwright::random;
 use meshwright::train::{
@@ -106,11 +106,16 @@ impl Task for MostFrequent {
         Ok(MostFrequent { seq: setup.seq() })
     }
 
-    fn streams(&self) -> Streams {
-        Streams::new().ids("text", &[self.seq], 26).targets("class", &[], CLASSES)
+    fn streams(&self) -> RowStreams {
+        RowStreams::new().ids("text", &[self.seq], 26).targets("class", &[], CLASSES)
     }
 
-    fn row(&self, example: &Example, _: u64, row: &mut Row<'_>) -> std::result::Result<(), String> {
+    fn row(
+        &self,
+        example: &Example,
+        _: u64,
+        row: &mut RowWriter<'_>,
+    ) -> std::result::Result<(), String> {
         let text = example.text("text")?.bytes().map(|letter| u32::from(letter - b'a'));
         row.ids("text").iter_mut().zip(text.cycle()).for_each(|(to, letter)| *to = letter);
         row.ids("class")[0] = example.integer("class")? as u32;

@@ -3,7 +3,7 @@
 use std::io;
 
 use meshwright::checkpoint::hf::LlamaConfig;
-use meshwright::data::{Example, ExampleSource, Field, Row, Streams};
+use meshwright::data::{Example, ExampleSource, Field, RowStreams, RowWriter};
 use meshwright::prelude::*;
 use meshwright::train::{Config, FamilyModel, Rows, Summary, Task, TaskSetup, TaskTrainer};
 use tempfile::TempDir;
@@ -109,15 +109,15 @@ impl Task for Tagging {
         Ok(Tagging { seq: setup.seq(), vocab: setup.family().vocab })
     }
 
-    fn streams(&self) -> Streams {
-        Streams::new().ids("ids", &[self.seq], self.vocab).values("facts", &[FACTS]).targets(
+    fn streams(&self) -> RowStreams {
+        RowStreams::new().ids("ids", &[self.seq], self.vocab).values("facts", &[FACTS]).targets(
             "tags",
             &[self.seq],
             self.vocab,
         )
     }
 
-    fn row(&self, example: &Example, key: u64, row: &mut Row<'_>) -> Result<(), String> {
+    fn row(&self, example: &Example, key: u64, row: &mut RowWriter<'_>) -> Result<(), String> {
         let text = example.text("text")?;
         let hidden = key as usize % self.seq;
         for (at, letter) in text.bytes().take(self.seq).enumerate() {
@@ -156,11 +156,11 @@ impl Task for Guessing {
         Ok(Guessing(Tagging::open(setup)?))
     }
 
-    fn streams(&self) -> Streams {
+    fn streams(&self) -> RowStreams {
         self.0.streams()
     }
 
-    fn row(&self, example: &Example, key: u64, row: &mut Row<'_>) -> Result<(), String> {
+    fn row(&self, example: &Example, key: u64, row: &mut RowWriter<'_>) -> Result<(), String> {
         self.0.row(example, key, row)
     }
 

@@ -6,7 +6,7 @@ use clap::Args;
 
 use super::labels::{GivenLabels, label};
 use super::texts::{TARGETS, TextFields, TextRows, text_input};
-use crate::data::{Example, Row, Streams};
+use crate::data::{Example, RowStreams, RowWriter};
 use crate::models::encoders::{ClassLabels, LabelKind, SequenceClassifier};
 use crate::tensor::{Loss, Targets};
 use crate::train::{Rows, Task, TaskSetup};
@@ -68,11 +68,11 @@ impl<M: SequenceClassifier> Task for Classification<M> {
         flags.labels.set(M::labels_mut(family))
     }
 
-    fn streams(&self) -> Streams {
+    fn streams(&self) -> RowStreams {
         self.text.streams().targets(TARGETS, &[], self.labels.count())
     }
 
-    fn row(&self, example: &Example, _: u64, row: &mut Row<'_>) -> Result<(), String> {
+    fn row(&self, example: &Example, _: u64, row: &mut RowWriter<'_>) -> Result<(), String> {
         self.text.write(self.flags.fields.texts(example)?, row)?;
         row.ids(TARGETS).fill(label(&self.labels, &self.flags.label_field, example)?);
         Ok(())

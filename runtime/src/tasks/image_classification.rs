@@ -1,6 +1,8 @@
 //! Classification of images.
 
-use crate::data::{Example, Field, ImagePreprocessing, RgbImage, Row, Streams, file_bytes};
+use crate::data::{
+    Example, Field, ImagePreprocessing, RgbImage, RowStreams, RowWriter, file_bytes,
+};
 use crate::models::vit::{self, Images, Stream, Vit, VitConfig, cut_patches};
 use crate::tensor::{Loss, Targets};
 use crate::train::{Rows, Task, TaskSetup};
@@ -52,12 +54,12 @@ impl Task for ImageClassification {
         }
     }
 
-    fn streams(&self) -> Streams {
+    fn streams(&self) -> RowStreams {
         let sizes = [self.config.patches(), self.config.pixels()];
-        Streams::new().values(PIXELS, &sizes).targets(LABEL, &[], self.config.classes)
+        RowStreams::new().values(PIXELS, &sizes).targets(LABEL, &[], self.config.classes)
     }
 
-    fn row(&self, example: &Example, key: u64, row: &mut Row<'_>) -> Result<(), String> {
+    fn row(&self, example: &Example, key: u64, row: &mut RowWriter<'_>) -> Result<(), String> {
         let (bytes, name) = file_bytes(example, &self.flags.image)?;
         let named = |reason: String| format!("{name}: {reason}");
         let image = RgbImage::decode(&bytes).map_err(named)?;

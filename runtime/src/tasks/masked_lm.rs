@@ -6,7 +6,7 @@ use clap::Args;
 
 use super::masking::{MaskOptions, MaskTokens};
 use super::texts::{IDS, TARGETS, TextFields, TextRows, text_input};
-use crate::data::{Example, Row, Streams};
+use crate::data::{Example, RowStreams, RowWriter};
 use crate::models::encoders::MaskedModel;
 use crate::tensor::{Loss, Targets};
 use crate::train::{Rows, Task, TaskSetup};
@@ -81,11 +81,11 @@ impl<M: MaskedModel> Task for MaskedLm<M> {
         MaskedLm::new(TextRows::open::<M, _>(setup)?, setup.flags())
     }
 
-    fn streams(&self) -> Streams {
+    fn streams(&self) -> RowStreams {
         self.text.streams().targets(TARGETS, &[self.text.seq], self.text.vocab)
     }
 
-    fn row(&self, example: &Example, key: u64, row: &mut Row<'_>) -> Result<(), String> {
+    fn row(&self, example: &Example, key: u64, row: &mut RowWriter<'_>) -> Result<(), String> {
         let len = self.text.write(self.fields.texts(example)?, row)?.ids.len();
         let mut targets = row.ids(TARGETS)[..len].to_vec();
         self.tokens.mask(self.options, key, &mut row.ids(IDS)[..len], &mut targets);

@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use clap::Args;
 
 use super::texts::{TextFields, TextRows, text_input};
-use crate::data::{Example, Row, Streams};
+use crate::data::{Example, RowStreams, RowWriter};
 use crate::models::encoders::{ClassLabels, LabelKind, SequenceClassifier};
 use crate::tensor::{Loss, Targets, Tensor};
 use crate::train::{Rows, Task, TaskSetup};
@@ -60,11 +60,11 @@ impl<M: SequenceClassifier> Task for Regression<M> {
         Ok(())
     }
 
-    fn streams(&self) -> Streams {
+    fn streams(&self) -> RowStreams {
         self.text.streams().values(NUMBER, &[])
     }
 
-    fn row(&self, example: &Example, _: u64, row: &mut Row<'_>) -> Result<(), String> {
+    fn row(&self, example: &Example, _: u64, row: &mut RowWriter<'_>) -> Result<(), String> {
         self.text.write(self.flags.fields.texts(example)?, row)?;
         let number = example.number(&self.flags.label_field)? as f32;
         row.values(NUMBER).fill(number);

@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use crate::data::{Example, Row, Streams};
+use crate::data::{Example, RowStreams, RowWriter};
 use crate::models::encoders::TextEncoder;
 use crate::nn::layers::Padding;
 use crate::train::{Rows, TaskSetup};
@@ -71,8 +71,8 @@ impl TextRows {
     }
 
     /// Returns the streams of a text: its tokens, their types, and their number.
-    pub(super) fn streams(&self) -> Streams {
-        Streams::new()
+    pub(super) fn streams(&self) -> RowStreams {
+        RowStreams::new()
             .ids(IDS, &[self.seq], self.vocab)
             .ids(TYPES, &[self.seq], self.token_types)
             .ids(LENGTH, &[], self.seq + 1)
@@ -85,7 +85,7 @@ impl TextRows {
     pub(super) fn write(
         &self,
         text: TextToMark<'_>,
-        row: &mut Row<'_>,
+        row: &mut RowWriter<'_>,
     ) -> Result<MarkedText, String> {
         let marked = self.tokenizer.encode_marked(text, self.seq)?;
         if marked.own == 0 {

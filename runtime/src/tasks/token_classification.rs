@@ -6,7 +6,7 @@ use clap::Args;
 
 use super::labels::{GivenLabels, label_of};
 use super::texts::{TARGETS, TextRows, text_input};
-use crate::data::{Example, Field, Row, Streams};
+use crate::data::{Example, Field, RowStreams, RowWriter};
 use crate::models::encoders::{ClassLabels, TokenClassifier};
 use crate::tensor::{Loss, Targets};
 use crate::train::{Rows, Task, TaskSetup};
@@ -104,11 +104,11 @@ impl<M: TokenClassifier> Task for TokenClassification<M> {
         flags.labels.set(M::labels_mut(family))
     }
 
-    fn streams(&self) -> Streams {
+    fn streams(&self) -> RowStreams {
         self.text.streams().targets(TARGETS, &[self.text.seq], self.labels.count())
     }
 
-    fn row(&self, example: &Example, _: u64, row: &mut Row<'_>) -> Result<(), String> {
+    fn row(&self, example: &Example, _: u64, row: &mut RowWriter<'_>) -> Result<(), String> {
         let words = self.words(example)?;
         let labels = self.labels_of(example, words.len())?;
         let marked = self.text.write(TextToMark::Words(&words), row)?;

@@ -9,7 +9,7 @@ use meshwright_os::{InputFile, read_text};
 use meshwright_store::__internal::{IS_LFS_POINTER, is_lfs_pointer};
 
 use super::TokenizeError;
-use super::marked::{MarkedText, TextToMark, cut_longest};
+use super::marked_text::{MarkedText, TextToMark, cut_longest};
 
 /// Most bytes of a file: that of a vocabulary of 256,000 tokens has less than a tenth of them.
 const MAX_JSON: u64 = 512 << 20;

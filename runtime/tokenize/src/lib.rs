@@ -9,6 +9,7 @@ mod error;
 #[cfg_attr(not(feature = "tokenizers"), path = "no_file.rs")]
 mod file;
 mod marked;
+mod marked_text;
 mod output_name;
 mod pieces;
 mod progress;
@@ -21,7 +22,7 @@ mod write;
 
 pub use encode::{Encoded, tokenize_input};
 pub use error::TokenizeError;
-pub use marked::{MarkedText, TextToMark};
+pub use marked_text::{MarkedText, TextToMark};
 pub use pieces::TextDocuments;
 pub use progress::TokenizeProgress;
 pub use tokenizer::Tokenizer;

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::TokenizeError;
-use super::marked::{MarkedText, TextToMark};
+use super::marked_text::{MarkedText, TextToMark};
 
 /// Uninhabited replacement of the reader of `tokenizer.json` files.
 pub enum FileTokenizer {}

@@ -136,6 +136,11 @@ impl<S: Dims> Tensor<S> {
         Tensor::declared(&rank, extents, &own)
     }
 
+    /// Returns the extents of a tensor of these **global** sizes on a rank.
+    pub(crate) fn extents(rank: &Rank, sizes: &[usize]) -> Vec<Extent> {
+        extents_of::<S>(rank, sizes)
+    }
+
     /// Creates a tensor that is declared the same on ranks with equal positions along the axes of `S`.
     #[track_caller]
     pub(crate) fn declared(rank: &Rank, extents: Vec<Extent>, block: &[f32]) -> Tensor<S>

@@ -1,6 +1,6 @@
 //! Speech to text: predicts the text of a clip of sound.
 
-use crate::data::{Example, Field, Row, Streams, file_bytes};
+use crate::data::{Example, Field, RowStreams, RowWriter, file_bytes};
 use crate::models::whisper::{
     Batch, LogMel, Target, TargetStream, Whisper, WhisperConfig, WhisperInput, read_wav,
 };
@@ -68,11 +68,11 @@ impl Task for SpeechToText {
         Whisper::positions(path, [self.sizes[0] / 2, seq])
     }
 
-    fn streams(&self) -> Streams {
-        add_targets(Streams::new().values("sound", &self.sizes), self.seq, self.texts.vocab())
+    fn streams(&self) -> RowStreams {
+        add_targets(RowStreams::new().values("sound", &self.sizes), self.seq, self.texts.vocab())
     }
 
-    fn row(&self, example: &Example, _key: u64, row: &mut Row<'_>) -> Result<(), String> {
+    fn row(&self, example: &Example, _key: u64, row: &mut RowWriter<'_>) -> Result<(), String> {
         let sound = samples_of(example)?;
         let most = self.log_mel.samples();
         if sound.len() > most && !self.texts.is_cutting() {

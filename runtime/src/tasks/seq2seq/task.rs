@@ -1,6 +1,6 @@
 //! Sequence to sequence: predicts a text from another one.
 
-use crate::data::{Example, Row, Streams};
+use crate::data::{Example, RowStreams, RowWriter};
 use crate::models::t5::{Batch, SourcePadding, T5, T5Config, T5Input, Target, TargetStream};
 use crate::tensor::{Loss, Targets, Tokens};
 use crate::train::{Rows, Task, TaskSetup};
@@ -60,13 +60,14 @@ impl Task for Seq2Seq {
         T5::positions(path, [self.sizes[0], seq])
     }
 
-    fn streams(&self) -> Streams {
+    fn streams(&self) -> RowStreams {
         let ([source, target], vocab) = (self.sizes, self.texts.vocab());
-        let streams = Streams::new().ids("source", &[source], vocab).ids("length", &[], source + 1);
+        let streams =
+            RowStreams::new().ids("source", &[source], vocab).ids("length", &[], source + 1);
         add_targets(streams, target, vocab)
     }
 
-    fn row(&self, example: &Example, _key: u64, row: &mut Row<'_>) -> Result<(), String> {
+    fn row(&self, example: &Example, _key: u64, row: &mut RowWriter<'_>) -> Result<(), String> {
         let [most, seq] = self.sizes;
         let source = self.texts.ids(example, "source", most, SOURCE_SEQ)?;
         let target = self.texts.ids(example, "target", seq, "--seq")?;

@@ -46,7 +46,8 @@ use super::{Error, Family, FamilyModel, Outline, Result, Task};
 
 use checks::{check_batch, check_threads};
 use memory::DryRun;
-use model_plan::{check_experts_of, hf_tensors};
+use model_plan::check_experts_of;
+use stored_shapes::hf_tensors;
 
 pub use checks::{check_auto_ranks, check_context, check_documents_are_used};
 pub use claimed_output::{claim, unwritable};

@@ -3,7 +3,7 @@
 use crate::checkpoint::hf::HfFolder;
 use crate::layout::AxisId;
 use crate::nn::{Built, RecomputeOverride, Sizes};
-use crate::state_dict::{HfMapping, HfName};
+use crate::state_dict::HfName;
 use crate::tensor::ParamRef;
 use crate::train::config::Config;
 use crate::train::task::{AnyTask, PositionsOf};
@@ -14,7 +14,7 @@ use super::checks::{check_batch_memory, check_experts, check_length};
 use super::declaration::{declare_first_layers, declare_model, dry_run_rank, estimate_parameters};
 use super::memory::{DryRun, MemoryPlan};
 use super::pipeline::PipelinePlan;
-use super::stored_shapes::StoredShapes;
+use super::stored_shapes::{StoredShapes, hf_tensors};
 
 /// The model of a run, checked against its mesh and the memory of the machine. Nothing is allocated.
 pub struct ModelPlan {
@@ -145,17 +145,4 @@ pub fn check_experts_of<T: Task>(config: &Config) -> Result<()> {
     let sizes = T::Model::dim_sizes(&family);
     let params = declare_first_layers::<T::Model>(&dry_run_rank(config)?, &sizes)?;
     check_experts(config, &params)
-}
-
-/// Returns name and shape of each tensor of a model in the Hugging Face layout; `flag` needs them.
-///
-/// # Errors
-/// Names that do not fit the model.
-pub fn hf_tensors(
-    names: &[HfName],
-    params: &[ParamRef],
-    flag: &'static str,
-) -> Result<Vec<(String, Vec<usize>)>> {
-    let mapping = HfMapping::new(names, params).map_err(Error::of_flag(flag))?;
-    Ok(mapping.shapes())
 }

@@ -3,12 +3,11 @@
 use crate::checkpoint::CheckpointError;
 use crate::checkpoint::hf::HfFolder;
 use crate::nn::{Build, Sizes};
-use crate::state_dict::HfName;
+use crate::state_dict::{HfMapping, HfName};
 use crate::tensor::{ParamRef, Rank};
 use crate::train::{Error, Result};
 
 use super::declaration::declare_first_layers;
-use super::model_plan::hf_tensors;
 
 const FLAG: &str = "--init-from";
 
@@ -61,4 +60,17 @@ impl<'a> StoredShapes<'a> {
         let tensors = hf_tensors(self.names, &self.params, FLAG)?;
         self.weights.check_shapes(&tensors).map_err(Error::of_flag(FLAG))
     }
+}
+
+/// Returns name and shape of each tensor of a model in the Hugging Face layout; `flag` needs them.
+///
+/// # Errors
+/// Names that do not fit the model.
+pub fn hf_tensors(
+    names: &[HfName],
+    params: &[ParamRef],
+    flag: &'static str,
+) -> Result<Vec<(String, Vec<usize>)>> {
+    let mapping = HfMapping::new(names, params).map_err(Error::of_flag(flag))?;
+    Ok(mapping.shapes())
 }

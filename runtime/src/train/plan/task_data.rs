@@ -4,7 +4,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::data::{DataSource, Example, ExampleSource, Row, TaskRows};
+use crate::data::{DataSource, Example, ExampleSource, RowWriter, TaskRows};
 use crate::train::config::Config;
 use crate::train::task::AnyTask;
 use crate::train::{Error, Result, Task};
@@ -54,7 +54,7 @@ pub fn open_validation_examples<T: Task>(
 fn rows_of<T: Task>(config: &Config, task: &AnyTask, examples: Arc<dyn ExampleSource>) -> TaskRows {
     let task = task.get::<T>();
     let streams = task.streams();
-    let make = move |example: &Example, key, row: &mut Row<'_>| task.row(example, key, row);
+    let make = move |example: &Example, key, row: &mut RowWriter<'_>| task.row(example, key, row);
     TaskRows::new(examples, (T::NAME, streams), Arc::new(make), config.seed)
 }
 

@@ -7,7 +7,7 @@ mod next_token;
 mod rows;
 mod setup;
 
-use crate::data::{Example, Row, Streams};
+use crate::data::{Example, RowStreams, RowWriter};
 use crate::layout::Dims;
 use crate::nn::{Layer, Module};
 use crate::tensor::{Loss, SegmentData};
@@ -29,7 +29,7 @@ pub use setup::TaskSetup;
 /// [`NextToken`].
 ///
 /// ```
-/// use meshwright::data::{Example, Row, Streams};
+/// use meshwright::data::{Example, RowWriter, RowStreams};
 /// use meshwright::models::llama::{self, Llama, LlamaConfig};
 /// use meshwright::prelude::*;
 /// use meshwright::train::{Rows, Task, TaskSetup};
@@ -53,11 +53,11 @@ pub use setup::TaskSetup;
 ///         Ok(Texts { seq: setup.seq(), vocab: setup.family().vocab })
 ///     }
 ///
-///     fn streams(&self) -> Streams {
-///         Streams::new().ids("ids", &[self.seq], self.vocab).targets("next", &[self.seq], self.vocab)
+///     fn streams(&self) -> RowStreams {
+///         RowStreams::new().ids("ids", &[self.seq], self.vocab).targets("next", &[self.seq], self.vocab)
 ///     }
 ///
-///     fn row(&self, example: &Example, _key: u64, row: &mut Row<'_>) -> Result<(), String> {
+///     fn row(&self, example: &Example, _key: u64, row: &mut RowWriter<'_>) -> Result<(), String> {
 ///         let mut bytes = example.text("text")?.bytes().map(u32::from).peekable();
 ///         for at in 0..self.seq {
 ///             row.ids("ids")[at] = bytes.next().unwrap_or(0);
@@ -112,7 +112,7 @@ pub trait Task: Sized + Send + Sync + 'static {
     ) -> std::result::Result<Self, String>;
 
     /// Returns the streams of each row.
-    fn streams(&self) -> Streams;
+    fn streams(&self) -> RowStreams;
 
     /// Writes the row of an example. It follows from the example and `key` alone, which differs by seed, epoch and
     /// example: random choices are drawn by it, so that they are the same on every mesh and after a restart.
@@ -123,7 +123,7 @@ pub trait Task: Sized + Send + Sync + 'static {
         &self,
         example: &Example,
         key: u64,
-        row: &mut Row<'_>,
+        row: &mut RowWriter<'_>,
     ) -> std::result::Result<(), String>;
 
     /// Creates the input of the model from the rows of a micro-batch, and what the loss needs.

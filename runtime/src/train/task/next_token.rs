@@ -2,7 +2,7 @@
 
 use std::marker::PhantomData;
 
-use crate::data::{Example, Row, Streams};
+use crate::data::{Example, RowStreams, RowWriter};
 use crate::tensor::{Loss, Targets, Tokens};
 use crate::train::LanguageModel;
 use crate::train::continuation::{Continuation, ContinuedModel};
@@ -31,11 +31,11 @@ impl<M: LanguageModel> Task for NextToken<M> {
         Ok(NextToken { seq: setup.seq(), model: PhantomData })
     }
 
-    fn streams(&self) -> Streams {
-        Streams::new()
+    fn streams(&self) -> RowStreams {
+        RowStreams::new()
     }
 
-    fn row(&self, _: &Example, _: u64, _: &mut Row<'_>) -> Result<(), String> {
+    fn row(&self, _: &Example, _: u64, _: &mut RowWriter<'_>) -> Result<(), String> {
         unreachable!("rows are read from files of tokens")
     }
 

@@ -1,6 +1,6 @@
 //! Rows of a micro-batch as tensors and token ids.
 
-use crate::data::{MicroBatch, StreamRows, Streams};
+use crate::data::{MicroBatch, RowStreams, StreamRows};
 use crate::layout::Shape;
 use crate::tensor::{Rank, Targets, Tensor, Tokens};
 
@@ -65,7 +65,7 @@ impl<'a> Rows<'a> {
     /// validation: targets of a loss that has no others, such as a mean square.
     #[track_caller]
     pub fn counted<S: Shape>(&self) -> Targets<S> {
-        self.tokens(Streams::COUNTED)
+        self.tokens(RowStreams::COUNTED)
     }
 
     /// Returns the global sizes of a stream, and its rows.

@@ -2,7 +2,8 @@
 
 use std::ops::Range;
 
-use super::{SamplePosition, StreamData, StreamRows, Streams};
+use super::streams::IGNORED;
+use super::{RowStreams, SamplePosition, StreamData, StreamRows};
 
 /// The tokens of some samples, row after row; or what a task makes of them, in `streams`.
 #[derive(Debug, Clone, PartialEq)]
@@ -14,7 +15,7 @@ pub struct Batch {
     /// The position in its row at which the document of each input begins, if rows hold documents: rows x seq.
     pub starts: Option<Vec<u32>>,
     /// The streams of a task, and their data, in place of tokens and targets.
-    pub streams: Option<(Streams, Vec<StreamData>)>,
+    pub streams: Option<(RowStreams, Vec<StreamData>)>,
     /// Number of samples.
     pub rows: usize,
     /// Position of each sample in the data.
@@ -33,7 +34,7 @@ pub struct MicroBatch<'a> {
     /// The position in its row at which the document of each input begins, if rows hold documents: rows x seq.
     pub starts: Option<&'a [u32]>,
     /// The streams of a task, and their data, in place of tokens and targets.
-    pub streams: Option<(&'a Streams, Vec<StreamRows<'a>>)>,
+    pub streams: Option<(&'a RowStreams, Vec<StreamRows<'a>>)>,
     /// The samples as rows of the global batch.
     pub rows: Range<usize>,
     /// Index of the micro-batch, and the number of micro-batches.
@@ -42,7 +43,22 @@ pub struct MicroBatch<'a> {
 
 impl Batch {
     /// A target that does not count in losses, as [`Targets::IGNORED`](meshwright_core::tensor::Targets::IGNORED).
-    pub const IGNORED: u32 = u32::MAX;
+    pub const IGNORED: u32 = IGNORED;
+
+    /// Returns a batch of rows of a task whose ids, targets and values are 0, as a dry run needs it.
+    #[doc(hidden)]
+    pub fn of_zeros(streams: &RowStreams, micro_batches: Vec<Range<usize>>) -> Batch {
+        let rows = micro_batches.iter().map(Range::len).sum();
+        let mut data = streams.filling_rows(rows);
+        for stream in &mut data {
+            if let StreamData::Ids(ids) = stream {
+                ids.fill(0);
+            }
+        }
+        let (tokens, targets, places) = (Vec::new(), Vec::new(), Vec::new());
+        let streams = Some((streams.clone(), data));
+        Batch { tokens, targets, starts: None, streams, rows, places, micro_batches }
+    }
 
     /// Returns the samples of micro-batch `index`.
     ///

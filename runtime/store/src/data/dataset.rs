@@ -7,8 +7,8 @@ use super::documents::RowParts;
 use super::fingerprint::Fingerprints;
 use super::source::{RowOptions, SourceRows};
 use super::{
-    Batch, DataError, DataSource, DocumentOptions, Mixture, Order, SamplePosition, Sampler,
-    SourceRecord, Streams, TokenFile,
+    Batch, DataError, DataSource, DocumentOptions, Mixture, Order, RowStreams, SamplePosition,
+    Sampler, SourceRecord, TokenFile,
 };
 
 /// Blocks of 65,536 ids that are hashed to recognize data of several files: all of 134 million ids, and blocks at equal
@@ -294,7 +294,7 @@ impl Dataset {
         &self,
         step: u64,
         micro_batches: &[Range<usize>],
-        streams: &Streams,
+        streams: &RowStreams,
     ) -> Result<Batch, DataError> {
         let rows = micro_batches.iter().map(Range::len).sum::<usize>();
         let mut data = streams.filling_rows(rows);
@@ -314,7 +314,7 @@ impl Dataset {
     }
 
     /// Returns the streams of the rows, if a task makes them.
-    pub fn streams(&self) -> Option<&Streams> {
+    pub fn streams(&self) -> Option<&RowStreams> {
         self.sources[0].rows.streams()
     }
 

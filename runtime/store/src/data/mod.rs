@@ -62,7 +62,7 @@ pub use row_source::{MadeRows, RowSource};
 pub use sampler::{Order, SamplePosition, Sampler};
 pub use source::{DataSource, Made};
 pub use source_record::{FileRecord, SourceRecord};
-pub use streams::{Row, StreamData, StreamRows, Streams};
+pub use streams::{RowStreams, RowWriter, StreamData, StreamRows};
 pub use task_rows::{MakeRow, TaskRows};
 pub use tokenizer_record::TokenizerRecord;
 pub use tokens::TokenFile;

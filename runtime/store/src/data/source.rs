@@ -4,8 +4,8 @@ use super::documents::RowParts;
 use super::fingerprint::ids_fingerprint;
 use super::row_source::MadeRows;
 use super::{
-    Batch, DataError, DocumentOptions, FileRecord, Order, Packing, PackingWaste, SourceRecord,
-    StreamData, Streams, TaskRows, TokenFile,
+    Batch, DataError, DocumentOptions, FileRecord, Order, Packing, PackingWaste, RowStreams,
+    SourceRecord, StreamData, TaskRows, TokenFile,
 };
 
 /// A source of data: files whose rows follow one another, and their weight in a mixture.
@@ -29,28 +29,28 @@ pub enum Made {
     /// Rows of tokens and targets, by a program.
     Tokens(MadeRows),
     /// Rows of streams, by a task.
-    Streams(TaskRows),
+    RowStreams(TaskRows),
 }
 
 impl Made {
     fn name(&self) -> &str {
         match self {
             Made::Tokens(rows) => rows.source().name(),
-            Made::Streams(rows) => rows.name(),
+            Made::RowStreams(rows) => rows.name(),
         }
     }
 
     fn rows(&self) -> u64 {
         match self {
             Made::Tokens(rows) => rows.source().rows(),
-            Made::Streams(rows) => rows.rows(),
+            Made::RowStreams(rows) => rows.rows(),
         }
     }
 
     fn fingerprint(&self) -> String {
         match self {
             Made::Tokens(rows) => rows.source().fingerprint(),
-            Made::Streams(rows) => rows.fingerprint(),
+            Made::RowStreams(rows) => rows.fingerprint(),
         }
     }
 }
@@ -74,7 +74,7 @@ impl DataSource {
 
     /// Creates a source of rows that a task makes of examples.
     pub fn of_task(rows: TaskRows) -> DataSource {
-        DataSource::of_made(Made::Streams(rows))
+        DataSource::of_made(Made::RowStreams(rows))
     }
 
     fn of_made(made: Made) -> DataSource {
@@ -250,9 +250,9 @@ impl SourceRows {
     }
 
     /// Returns the streams of its rows, if a task makes them.
-    pub fn streams(&self) -> Option<&Streams> {
+    pub fn streams(&self) -> Option<&RowStreams> {
         match &self.made {
-            Some(Made::Streams(rows)) => Some(rows.streams()),
+            Some(Made::RowStreams(rows)) => Some(rows.streams()),
             _ => None,
         }
     }
@@ -271,7 +271,9 @@ impl SourceRows {
         data: &mut [StreamData],
         index: usize,
     ) -> Result<usize, DataError> {
-        let Some(Made::Streams(rows)) = &self.made else { unreachable!("a task makes the rows") };
+        let Some(Made::RowStreams(rows)) = &self.made else {
+            unreachable!("a task makes the rows")
+        };
         rows.write_row(epoch, row, data, index)?;
         Ok(self.made_start(row))
     }
@@ -299,7 +301,7 @@ impl SourceRows {
             Some(made) => vec![FileRecord {
                 file: match made {
                     Made::Tokens(_) => name.to_owned(),
-                    Made::Streams(rows) => rows.described(),
+                    Made::RowStreams(rows) => rows.described(),
                 },
                 tokens: self.tokens(),
                 ids: made.fingerprint(),

@@ -1,21 +1,22 @@
-//! Streams: the numbers of the rows of a task, by name.
+//! RowStreams: the numbers of the rows of a task, by name.
 
 use std::fmt;
 use std::ops::Range;
 
-use super::Batch;
+/// A target that does not count in losses.
+pub(super) const IGNORED: u32 = u32::MAX;
 
 /// The streams of each row of a task: their names, sizes and kinds. All rows have the same sizes.
 ///
 /// ```
-/// use meshwright::data::Streams;
+/// use meshwright::data::RowStreams;
 ///
 /// // A text of 128 token ids, and the number of its class.
-/// let streams = Streams::new().ids("ids", &[128], 50_000).targets("label", &[], 4);
+/// let streams = RowStreams::new().ids("ids", &[128], 50_000).targets("label", &[], 4);
 /// assert_eq!(streams.row_bytes(), 4 * (1 + 128 + 1));
 /// ```
 #[derive(Debug, Clone, PartialEq)]
-pub struct Streams {
+pub struct RowStreams {
     list: Vec<Stream>,
 }
 
@@ -31,7 +32,7 @@ struct Stream {
 enum StreamKind {
     /// Ids below a number.
     Ids(usize),
-    /// Ids below a number, or [`Batch::IGNORED`].
+    /// Ids below a number, or [`Batch::IGNORED`](super::Batch::IGNORED).
     Targets(usize),
     Values,
 }
@@ -54,9 +55,9 @@ pub enum StreamRows<'a> {
     Values(&'a [f32]),
 }
 
-/// A row that a task writes. Targets begin as [`Batch::IGNORED`], values as 0, and ids have to be written.
-pub struct Row<'a> {
-    streams: &'a Streams,
+/// A row that a task writes. Targets begin as [`Batch::IGNORED`](super::Batch::IGNORED), values as 0, and ids have to be written.
+pub struct RowWriter<'a> {
+    streams: &'a RowStreams,
     data: Vec<RowPart<'a>>,
     pub(super) is_trained: bool,
 }
@@ -66,21 +67,21 @@ enum RowPart<'a> {
     Values(&'a mut [f32]),
 }
 
-impl Default for Streams {
-    fn default() -> Streams {
-        Streams::new()
+impl Default for RowStreams {
+    fn default() -> RowStreams {
+        RowStreams::new()
     }
 }
 
-impl Streams {
+impl RowStreams {
     /// The stream that tells rows of data from those that fill up a batch: its target is 0, or ignored.
     #[doc(hidden)]
     pub const COUNTED: &'static str = "counted rows";
 
     /// Creates a list without streams.
-    pub fn new() -> Streams {
-        let (name, sizes) = (Streams::COUNTED, Vec::new());
-        Streams { list: vec![Stream { name, sizes, kind: StreamKind::Targets(1) }] }
+    pub fn new() -> RowStreams {
+        let (name, sizes) = (RowStreams::COUNTED, Vec::new());
+        RowStreams { list: vec![Stream { name, sizes, kind: StreamKind::Targets(1) }] }
     }
 
     /// Adds a stream of ids below `below`, such as token ids. `sizes` are those of one row; none for a single id.
@@ -88,16 +89,16 @@ impl Streams {
     /// # Panics
     /// If a stream has the name already.
     #[must_use]
-    pub fn ids(self, name: &'static str, sizes: &[usize], below: usize) -> Streams {
+    pub fn ids(self, name: &'static str, sizes: &[usize], below: usize) -> RowStreams {
         self.with(name, sizes, StreamKind::Ids(below))
     }
 
-    /// Adds a stream of targets: ids below `below`, or [`Batch::IGNORED`], which count in no loss.
+    /// Adds a stream of targets: ids below `below`, or [`Batch::IGNORED`](super::Batch::IGNORED), which count in no loss.
     ///
     /// # Panics
     /// If a stream has the name already.
     #[must_use]
-    pub fn targets(self, name: &'static str, sizes: &[usize], below: usize) -> Streams {
+    pub fn targets(self, name: &'static str, sizes: &[usize], below: usize) -> RowStreams {
         self.with(name, sizes, StreamKind::Targets(below))
     }
 
@@ -106,11 +107,11 @@ impl Streams {
     /// # Panics
     /// If a stream has the name already.
     #[must_use]
-    pub fn values(self, name: &'static str, sizes: &[usize]) -> Streams {
+    pub fn values(self, name: &'static str, sizes: &[usize]) -> RowStreams {
         self.with(name, sizes, StreamKind::Values)
     }
 
-    fn with(mut self, name: &'static str, sizes: &[usize], kind: StreamKind) -> Streams {
+    fn with(mut self, name: &'static str, sizes: &[usize], kind: StreamKind) -> RowStreams {
         let is_new = self.list.iter().all(|stream| stream.name != name);
         assert!(is_new, "two streams of a row are named `{name}`");
         self.list.push(Stream { name, sizes: sizes.to_vec(), kind });
@@ -144,26 +145,11 @@ impl Streams {
             let len = rows * stream.len();
             match stream.kind {
                 StreamKind::Ids(_) => StreamData::Ids(vec![0; len]),
-                StreamKind::Targets(_) => StreamData::Ids(vec![Batch::IGNORED; len]),
+                StreamKind::Targets(_) => StreamData::Ids(vec![IGNORED; len]),
                 StreamKind::Values => StreamData::Values(vec![0.0; len]),
             }
         };
         self.list.iter().map(data).collect()
-    }
-
-    /// Returns a batch of [filling rows](Self::filling_rows), all of whose targets are 0, as a dry run needs it.
-    #[doc(hidden)]
-    pub fn filling_batch(&self, micro_batches: Vec<Range<usize>>) -> Batch {
-        let rows = micro_batches.iter().map(Range::len).sum();
-        let mut data = self.filling_rows(rows);
-        for stream in &mut data {
-            if let StreamData::Ids(ids) = stream {
-                ids.fill(0);
-            }
-        }
-        let (tokens, targets, places) = (Vec::new(), Vec::new(), Vec::new());
-        let streams = Some((self.clone(), data));
-        Batch { tokens, targets, starts: None, streams, rows, places, micro_batches }
     }
 
     /// Returns some rows of the data of all streams.
@@ -202,7 +188,7 @@ impl Streams {
         &self,
         data: &mut [StreamData],
         row: usize,
-        write: impl FnOnce(&mut Row<'_>) -> Result<(), String>,
+        write: impl FnOnce(&mut RowWriter<'_>) -> Result<(), String>,
     ) -> Result<(), String> {
         let data = self.list.iter().zip(data.iter_mut()).map(|(stream, data)| {
             let elements = row * stream.len()..(row + 1) * stream.len();
@@ -210,14 +196,14 @@ impl Streams {
                 StreamData::Ids(ids) => {
                     let ids = &mut ids[elements];
                     // An id that is not written is found below.
-                    ids.fill(Batch::IGNORED);
+                    ids.fill(IGNORED);
                     RowPart::Ids(ids)
                 }
                 StreamData::Values(values) => RowPart::Values(&mut values[elements]),
             }
         });
         let mut row = Row { streams: self, data: data.collect(), is_trained: true };
-        row.ids(Streams::COUNTED).fill(0);
+        row.ids(RowStreams::COUNTED).fill(0);
         write(&mut row)?;
         self.list.iter().zip(&row.data).try_for_each(|(stream, part)| stream.check(part))
     }
@@ -243,18 +229,18 @@ impl Stream {
             (RowPart::Ids(_), StreamKind::Values) => unreachable!("values are no ids"),
         };
         let is_wrong = |id: &&u32| match **id {
-            Batch::IGNORED => !ignores,
+            IGNORED => !ignores,
             id => id as usize >= below,
         };
         match ids.iter().find(is_wrong) {
-            Some(&Batch::IGNORED) => Err(format!("an id of `{name}` is not written")),
+            Some(&IGNORED) => Err(format!("an id of `{name}` is not written")),
             Some(id) => Err(format!("`{name}` holds {id}, but its ids are below {below}")),
             None => Ok(()),
         }
     }
 }
 
-impl Row<'_> {
+impl RowWriter<'_> {
     /// Returns true if the row is trained on, and false if it is one of a validation, whose examples stay as they are.
     pub fn is_trained(&self) -> bool {
         self.is_trained
@@ -285,14 +271,14 @@ impl Row<'_> {
     }
 }
 
-impl fmt::Debug for Row<'_> {
+impl fmt::Debug for RowWriter<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Row").field(self.streams).finish()
+        f.debug_tuple("RowWriter").field(self.streams).finish()
     }
 }
 
 /// Describes the streams, as messages and fingerprints do: `ids [128] below 50000, label [] below 4`.
-impl fmt::Display for Streams {
+impl fmt::Display for RowStreams {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, Stream { name, sizes, kind }) in self.list.iter().skip(1).enumerate() {
             let separator = if index == 0 { "" } else { ", " };

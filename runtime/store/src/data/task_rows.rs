@@ -5,16 +5,17 @@ use std::sync::Arc;
 
 use meshwright_core::random;
 
-use super::{DataError, ExampleSource, Row, StreamData, Streams};
+use super::{DataError, ExampleSource, RowStreams, RowWriter, StreamData};
 
 /// Makes a row of an example and a key.
-pub type MakeRow = dyn Fn(&super::Example, u64, &mut Row<'_>) -> Result<(), String> + Send + Sync;
+pub type MakeRow =
+    dyn Fn(&super::Example, u64, &mut RowWriter<'_>) -> Result<(), String> + Send + Sync;
 
 /// Rows that a task makes of the examples of a source.
 #[derive(Clone)]
 pub struct TaskRows {
     source: Arc<dyn ExampleSource>,
-    streams: Streams,
+    streams: RowStreams,
     make: Arc<MakeRow>,
     /// Name of the task.
     task: String,
@@ -28,7 +29,7 @@ impl TaskRows {
     /// and the number of the example. `task` is the name of the task.
     pub fn new(
         source: Arc<dyn ExampleSource>,
-        (task, streams): (&str, Streams),
+        (task, streams): (&str, RowStreams),
         make: Arc<MakeRow>,
         seed: u64,
     ) -> TaskRows {
@@ -43,7 +44,7 @@ impl TaskRows {
     }
 
     /// Returns the streams of a row.
-    pub(super) fn streams(&self) -> &Streams {
+    pub(super) fn streams(&self) -> &RowStreams {
         &self.streams
     }
 
@@ -85,7 +86,7 @@ impl TaskRows {
             problem: error.to_string(),
         })?;
         let key = random::subkey(random::subkey(self.key, epoch), number);
-        let write = |row: &mut Row<'_>| {
+        let write = |row: &mut RowWriter<'_>| {
             row.is_trained = self.is_trained;
             (self.make)(&example, key, row)
         };

@@ -69,8 +69,8 @@ mod tests {
     fn shapes(dims: &[TensorDim], shape: &[usize]) -> Result<[Vec<usize>; 2], String> {
         let written = regrouped(dims, shape)?;
         assert_eq!(written.iter().map(|dim| dim.size).collect::<Vec<_>>(), shape);
-        let ends = written.iter().map(|dim| dim.offset + dim.len).collect();
-        Ok([written.iter().map(|dim| dim.offset).collect(), ends])
+        let starts = written.iter().map(|dim| dim.offset).collect();
+        Ok([starts, written.iter().map(|dim| dim.offset + dim.len).collect()])
     }
 
     #[test]

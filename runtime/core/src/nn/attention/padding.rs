@@ -6,7 +6,6 @@ use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use crate::context::extents_of;
 use crate::layout::{Dim, Internal, Seal, Shape};
 use crate::tensor::{Mask, Part, PartKind, Rank, SegmentData, Tensor, Tokens, VisibleRows};
 use meshwright_backend::{Buffer, Category};
@@ -123,7 +122,7 @@ impl<S: PaddedShape> Padding<S> {
     {
         let rank = self.starts.rank();
         let samples = self.starts.local_extents()[0];
-        let positions = extents_of::<S>(rank, &[samples.global, seq])[1];
+        let positions = Tensor::<S>::extents(rank, &[samples.global, seq])[1];
         let [starts, ends] = [&self.starts, &self.ends].map(read_on_host);
         let flags = starts.iter().zip(ends).flat_map(|(start, end)| {
             let is_valid = move |position: usize| (*start..*end).contains(&(position as u32));

@@ -321,7 +321,7 @@ impl DryRun<'_> {
         let elements = rows.iter().map(Range::len).sum::<usize>() * config.seq;
         let (batch, zeros);
         let micro_batches: Vec<MicroBatch<'_>> = if !T::READS_TOKENS {
-            batch = self.task.get::<T>().streams().filling_batch(rows);
+            batch = Batch::of_zeros(&self.task.get::<T>().streams(), rows);
             (0..count.min(most)).map(|index| batch.micro_batch(index)).collect()
         } else if rank.leaves_out_numbers(elements) {
             zeros = rank.zeros(elements);
