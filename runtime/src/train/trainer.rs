@@ -9,7 +9,6 @@ use std::sync::Arc;
 
 use crate::checkpoint::Checkpoint;
 use crate::comm::{LaunchOptions, RankComms, launch_rank, launch_with};
-use crate::data::{ExampleSource, RowSource};
 use crate::os::exit_code::exit_on_panic;
 use crate::os::{ignore_file_size_signal, watch_stop_signals};
 use crate::tensor::Rank;
@@ -25,8 +24,8 @@ use super::plan::{Plan, PreparedOutputs, open_resumed, take_saved_settings, with
 use super::record::{MeasuredSteps, Measurements, StepTimer};
 use super::report::{Prediction, given_cluster, output_lines};
 use super::run::{ObserverFactory, RankLoop, RunEnd, Shared, begin_steps, start_clock};
-use super::task::{BothFlags, ConfigOf, NextToken};
-use super::{Error, Optimizers, Result, StepObserver, Summary, Task};
+use super::task::{ConfigOf, NextToken};
+use super::{Error, Result, StepObserver, Summary, Task};
 
 use mesh_choice::choose_on_machine;
 use reports::{print_plan, print_report};

@@ -1,8 +1,8 @@
 //! The input of a step as CUDA graphs read it.
 
 use crate::train::micro_batch::MicroBatchInput;
-use crate::train::task::{InputOf, Task};
-use meshwright_core::__internal::{CapturedInput, InputCapture, InputPass};
+use crate::train::task::{CapturedOf, Task};
+use meshwright_core::__internal::{InputCapture, InputPass};
 
 /// Name of the graphs of `step` (from 0) in messages, which count from 1.
 pub(super) fn step_name(step: u64) -> String {
@@ -10,9 +10,7 @@ pub(super) fn step_name(step: u64) -> String {
 }
 
 /// Creates the input of a micro-batch that is captured.
-pub(super) fn capture_input<T: Task>(
-    capture: &InputCapture<'_>,
-) -> ((InputOf<T>, T::Extra), CapturedInput) {
+pub(super) fn capture_input<T: Task>(capture: &InputCapture<'_>) -> CapturedOf<T> {
     T::capture(capture).unwrap_or_else(|| unreachable!("the steps of other tasks run eagerly"))
 }
 

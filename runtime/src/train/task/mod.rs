@@ -151,7 +151,7 @@ pub trait Task: Sized + Send + Sync + 'static {
     /// Creates the input of a micro-batch whose pass is captured as a CUDA graph, if tasks [read
     /// tokens](Self::READS_TOKENS).
     #[doc(hidden)]
-    fn capture(_: &InputCapture<'_>) -> Option<((InputOf<Self>, Self::Extra), CapturedInput)> {
+    fn capture(_: &InputCapture<'_>) -> Option<CapturedOf<Self>> {
         None
     }
 
@@ -162,6 +162,9 @@ pub trait Task: Sized + Send + Sync + 'static {
         None
     }
 }
+
+/// The input of a micro-batch that is captured, with what the loss needs, and the memory that a graph reads it from.
+pub type CapturedOf<T> = ((InputOf<T>, <T as Task>::Extra), CapturedInput);
 
 /// The configuration of the family of a task's model.
 pub type ConfigOf<T> = <<T as Task>::Model as FamilyModel>::Config;

@@ -7,9 +7,9 @@ use crate::tensor::{Loss, Targets, Tokens};
 use crate::train::LanguageModel;
 use crate::train::continuation::{Continuation, ContinuedModel};
 use crate::train::micro_batch::tokens_and_targets;
-use meshwright_core::__internal::{CapturedInput, InputCapture};
+use meshwright_core::__internal::InputCapture;
 
-use super::{OutputOf, Rows, Task, TaskSetup};
+use super::{CapturedOf, OutputOf, Rows, Task, TaskSetup};
 
 /// Predicts the next token, in the rows of files of tokens: the task of [`Trainer`](crate::train::Trainer).
 pub struct NextToken<M> {
@@ -54,7 +54,7 @@ impl<M: LanguageModel> Task for NextToken<M> {
 
     const READS_TOKENS: bool = true;
 
-    fn capture(capture: &InputCapture<'_>) -> Option<((TokensOf<M>, TokensOf<M>), CapturedInput)> {
+    fn capture(capture: &InputCapture<'_>) -> Option<CapturedOf<Self>> {
         let ([tokens, targets], captured) = capture.tokens_and_targets();
         Some(((tokens, targets), captured))
     }

@@ -1,4 +1,4 @@
-//! RowStreams: the numbers of the rows of a task, by name.
+//! Streams: the numbers of the rows of a task, by name.
 
 use std::fmt;
 use std::ops::Range;
@@ -202,7 +202,7 @@ impl RowStreams {
                 StreamData::Values(values) => RowPart::Values(&mut values[elements]),
             }
         });
-        let mut row = Row { streams: self, data: data.collect(), is_trained: true };
+        let mut row = RowWriter { streams: self, data: data.collect(), is_trained: true };
         row.ids(RowStreams::COUNTED).fill(0);
         write(&mut row)?;
         self.list.iter().zip(&row.data).try_for_each(|(stream, part)| stream.check(part))
