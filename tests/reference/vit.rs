@@ -213,7 +213,7 @@ fn wrong_images_and_labels_are_refused_with_their_example() {
         );
         let config = Config::parse(words.split_whitespace()).unwrap();
         let ran = TaskTrainer::<ImageClassification>::new(config).and_then(TaskTrainer::train);
-        ran.err().expect("a refusal").to_string()
+        ran.map(drop).expect_err("a refusal").to_string()
     };
     let unchanged = |_: &Path| {};
     fs::copy(case.folder.join("images/00.png"), dir.path().join("a.png")).unwrap();
