@@ -15,8 +15,10 @@ use meshwright::train::{
 
 dims! { Batch @ data, Seq, Hidden, Ffn, Letters, Classes }
 
+/// A batch of texts.
 pub type Text = Tokens<(Batch, Seq)>;
 
+/// The model, whose head reads the mean over the positions.
 #[model]
 pub struct Counter {
     #[pipeline_stage]
@@ -29,6 +31,7 @@ pub struct Counter {
     loss: CrossEntropy<Classes>,
 }
 
+/// A layer that computes each position by itself.
 #[model]
 pub struct Block {
     norm: RmsNorm<Hidden>,
@@ -38,6 +41,7 @@ pub struct Block {
     down: Linear<Ffn, Hidden>,
 }
 
+/// The stream between the layers.
 pub type Stream = Tensor<(Batch, Seq, Hidden)>;
 
 #[forward]
@@ -91,6 +95,7 @@ impl FamilyModel for Counter {
 const CLASSES: usize = 3;
 
 // ANCHOR: task
+/// Names the letter that a text has most of, one of the first three.
 pub struct MostFrequent {
     seq: usize,
 }

@@ -24,6 +24,7 @@ mod own_data;
 #[allow(dead_code, reason = "its `main` is not called")]
 #[path = "own_loop.rs"]
 mod own_loop;
+#[allow(dead_code, reason = "its `main` is not called")]
 #[path = "own_task.rs"]
 mod own_task;
 #[allow(dead_code, reason = "its `main` is not called")]

@@ -77,7 +77,7 @@ fn rows_are_read_in_any_order() {
     }
     // One of the files.
     let path = dir.path().join("data-00001-of-00002.arrow");
-    let source = open_examples(&[path.clone()]).unwrap();
+    let source = open_examples(std::slice::from_ref(&path)).unwrap();
     assert_eq!(source.read(0).unwrap().integer("label"), Ok(6));
     File::options().write(true).open(path).unwrap().set_len(100).unwrap();
     let text = source.read(1).unwrap_err().to_string();
@@ -91,7 +91,7 @@ fn other_files_are_refused_with_the_next_step() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("a.arrow");
     let refused = || {
-        let opened = open_examples(&[path.clone()]);
+        let opened = open_examples(std::slice::from_ref(&path));
         opened.map(|source: Box<dyn ExampleSource>| source.examples()).unwrap_err().to_string()
     };
     write(&path, &[batch(0, 4)]);
@@ -117,7 +117,7 @@ fn other_files_are_refused_with_the_next_step() {
         let mut bytes = whole.clone();
         bytes[at] ^= 0x55;
         fs::write(&path, bytes).unwrap();
-        if let Ok(source) = open_examples(&[path.clone()]) {
+        if let Ok(source) = open_examples(std::slice::from_ref(&path)) {
             (0..source.examples().min(8)).for_each(|row| drop(source.read(row)));
         }
     }
