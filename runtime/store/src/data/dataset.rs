@@ -7,8 +7,8 @@ use super::documents::RowParts;
 use super::fingerprint::Fingerprints;
 use super::source::{RowOptions, SourceRows};
 use super::{
-    Batch, DataError, DataSource, DocumentOptions, Mixture, Order, RowStreams, SamplePosition,
-    Sampler, SourceRecord, TokenFile,
+    Batch, DataError, DataSource, DocumentOptions, Mixture, Order, SamplePosition, Sampler,
+    SourceRecord, TokenFile,
 };
 
 /// Blocks of 65,536 ids that are hashed to recognize data of several files: all of 134 million ids, and blocks at equal
@@ -26,7 +26,7 @@ pub struct Dataset {
     seed: u64,
     documents: Option<DocumentOptions>,
     /// True if each row is read once, as in an evaluation; otherwise the rows repeat, epoch by epoch.
-    is_single_pass: bool,
+    pub(super) is_single_pass: bool,
     /// See [`beginning_at`](Self::beginning_at).
     first_step: u64,
     /// See [`held_out`](Self::held_out).
@@ -287,35 +287,6 @@ impl Dataset {
         }
         let micro_batches = micro_batches.to_vec();
         Ok(Batch { tokens, targets, starts, streams: None, rows: n_rows, places, micro_batches })
-    }
-
-    /// Makes the rows of a task, as [`micro_batches`](Self::micro_batches).
-    fn task_rows(
-        &self,
-        step: u64,
-        micro_batches: &[Range<usize>],
-        streams: &RowStreams,
-    ) -> Result<Batch, DataError> {
-        let rows = micro_batches.iter().map(Range::len).sum::<usize>();
-        let mut data = streams.filling_rows(rows);
-        let mut places = Vec::with_capacity(rows);
-        for (index, row) in micro_batches.iter().cloned().flatten().enumerate() {
-            let (source, epoch, sample) = self.sample_at(step, row);
-            let start = if self.is_single_pass && epoch > 0 {
-                self.seq * sample as usize
-            } else {
-                source.rows.write_streams(epoch, sample, &mut data, index)?
-            };
-            places.push(SamplePosition { epoch, start });
-        }
-        let streams = Some((streams.clone(), data));
-        let (tokens, targets, micro_batches) = (Vec::new(), Vec::new(), micro_batches.to_vec());
-        Ok(Batch { tokens, targets, starts: None, streams, rows, places, micro_batches })
-    }
-
-    /// Returns the streams of the rows, if a task makes them.
-    pub fn streams(&self) -> Option<&RowStreams> {
-        self.sources[0].rows.streams()
     }
 
     /// Reads a row of the global batch of `step`, and returns its position.

@@ -8,6 +8,7 @@ mod check;
 mod corpus;
 mod dataset;
 mod dataset_sizes;
+mod dataset_streams;
 #[cfg(test)]
 mod dataset_tests;
 mod documents;
