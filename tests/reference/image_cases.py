@@ -1,4 +1,4 @@
-"""Images, and what Pillow and the image processor of transformers make of them.
+"""Images, and what Pillow and transformers make of them.
 
 Usage: python image_cases.py [--out DIR]
 """
@@ -15,7 +15,7 @@ from safetensors.numpy import save_file
 BILINEAR, BICUBIC = Image.Resampling.BILINEAR, Image.Resampling.BICUBIC
 SIZES = {"smaller": (16, 12, BILINEAR), "larger": (61, 50, BILINEAR), "wider": (80, 23, BILINEAR),
          "narrow": (7, 23, BILINEAR), "cubic": (17, 40, BICUBIC), "cubic_larger": (64, 64, BICUBIC)}
-PROCESSORS = {
+PREPARATIONS = {
     "square": {"size": {"height": 14, "width": 14}, "image_mean": [0.485, 0.456, 0.406],
                "image_std": [0.229, 0.224, 0.225]},
     "center": {"size": {"shortest_edge": 20}, "do_center_crop": True, "crop_size": {"height": 16, "width": 18},
@@ -52,10 +52,10 @@ def write(out):
             arrays[f"decoded.{path.name}"] = np.asarray(Image.open(path).convert("RGB"))
     for name, (width, height, resample) in SIZES.items():
         arrays[f"resized.{name}"] = np.asarray(colored.resize((width, height), resample))
-    for name, keys in PROCESSORS.items():
-        processor = transformers.ViTImageProcessorPil(**keys)
-        arrays[f"values.{name}"] = processor(colored, return_tensors="np")["pixel_values"][0]
-        (folder / f"{name}.json").write_text(json.dumps(processor.to_dict(), indent=1, sort_keys=True) + "\n")
+    for name, keys in PREPARATIONS.items():
+        prepare = transformers.ViTImageProcessorPil(**keys)
+        arrays[f"values.{name}"] = prepare(colored, return_tensors="np")["pixel_values"][0]
+        (folder / f"{name}.json").write_text(json.dumps(prepare.to_dict(), indent=1, sort_keys=True) + "\n")
     sizes = {name: [*size[:2], int(size[2])] for name, size in SIZES.items()}
     (folder / "sizes.json").write_text(json.dumps(sizes) + "\n")
     save_file({name: np.ascontiguousarray(array) for name, array in arrays.items()}, folder / "expected.safetensors")

@@ -98,7 +98,7 @@ def write(case, out):
     preprocessor.save_pretrained(folder)
     pixels, targets = case.batch_of_step(stream, 0)
     made = preprocessor([Image.fromarray(image) for image in images[: generate.BATCH]], return_tensors="pt")
-    assert (made["pixel_values"] - pixels).abs().max() < 1e-6, "the pixels of the image processor"
+    assert (made["pixel_values"] - pixels).abs().max() < 1e-6, "the pixels of transformers"
 
     single = generate.run(case, folder, torch.float32, stream, pixels, targets)
     with case.exact():

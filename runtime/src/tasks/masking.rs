@@ -2,7 +2,7 @@
 
 use crate::random;
 
-/// How many tokens are masked, and what they become.
+/// The part of the tokens that is masked, and what they become.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct MaskOptions {
     /// The part of the tokens of a text that the model predicts.

@@ -19,7 +19,7 @@ pub struct TextFields {
     pub pair: String,
 }
 
-/// What the rows of texts need of a model and its tokenizer.
+/// Everything that rows of texts need of a model and its tokenizer.
 pub(super) struct TextRows {
     pub tokenizer: Tokenizer,
     /// Positions of a row.

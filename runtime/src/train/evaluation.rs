@@ -8,8 +8,8 @@ use crate::tensor::Metric;
 use super::step::RankState;
 use super::task::{Rows, Task};
 
-/// Evaluates the model on the micro-batches of a global batch of `batch` rows. Returns this rank's shares of the sum of the
-/// losses over all targets, and of their number. Every rank calls it.
+/// Evaluates the model on the micro-batches of a global batch of `batch` rows. Returns this rank's shares of the sum of
+/// the losses over all targets, and of their number. Every rank calls it.
 ///
 /// The micro-batches have the sizes of a training step. Its forward passes need at least as much memory.
 ///

@@ -42,7 +42,7 @@ pub fn train_task_of<L: TaskList, F: FamilyList>(optimizers: &Optimizers) -> Res
 /// Flags of the program.
 #[derive(clap::Args)]
 struct TaskFlags {
-    /// What the model is trained for, such as masked-lm; by default the next token
+    /// Task that the model is trained for, such as masked-lm; by default the next token
     #[arg(long, value_name = "NAME")]
     task: Option<String>,
 }

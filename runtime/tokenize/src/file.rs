@@ -110,7 +110,7 @@ impl FileTokenizer {
 
     /// Returns the number of special tokens that are added to a text, or to two.
     pub(super) fn added_tokens(&self, is_pair: bool) -> usize {
-        self.tokenizer.get_post_processor().map_or(0, |processor| processor.added_tokens(is_pair))
+        self.tokenizer.get_post_processor().map_or(0, |template| template.added_tokens(is_pair))
     }
 
     /// Returns a text of at most `room` tokens with the special tokens around it.

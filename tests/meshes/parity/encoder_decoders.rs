@@ -67,7 +67,7 @@ fn whisper() {
 
 /// A model with a batch of random data.
 trait EncoderDecoder: FamilyModel {
-    /// What the loss averages over.
+    /// The dims that the loss averages over.
     type Over: Shape;
 
     /// Returns input and targets of a micro-batch.

@@ -11,7 +11,7 @@ use super::Case;
 
 /// A model with a step of a case as its input.
 pub trait EncoderDecoder: FamilyModel<Config: Sync> {
-    /// What the loss averages over.
+    /// The dims that the loss averages over.
     type Over: Shape;
 
     /// Returns input and targets of a step.

@@ -34,8 +34,8 @@ pub enum Init {
     /// Normally distributed with the standard deviation `gain * sqrt(2 / (fan_in + fan_out))`, of the **global** weight
     /// (Glorot and Bengio, "Understanding the difficulty of training deep feedforward neural networks", 2010).
     Xavier(f32),
-    /// Of a table of positions: row `t` holds the sines and then the cosines of `t / longest^(i / (n - 1))`, for `i`
-    /// below `n`, half of the width (as in Radford et al., "Robust Speech Recognition via Large-Scale Weak
+    /// Sinusoids of a table of positions: row `t` holds the sines and then the cosines of `t / longest^(i / (n - 1))`,
+    /// for `i` below `n`, half of the width (as in Radford et al., "Robust Speech Recognition via Large-Scale Weak
     /// Supervision", 2022).
     Sinusoids {
         /// The longest wavelength, in units of `2 pi` positions.

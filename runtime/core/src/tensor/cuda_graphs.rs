@@ -113,8 +113,9 @@ impl PassGraphs {
         self.rank.comms().shape().world_size() > 1
     }
 
-    /// Captures `work` on the inputs of `passes`, which `capture` creates, and launches it. `work` returns the losses of
-    /// these micro-batches. Returns them, with its other result; no collective is left in progress. Every rank calls it.
+    /// Captures `work` on the inputs of `passes`, which `capture` creates, and launches it. `work` returns the losses
+    /// of these micro-batches. Returns them, with its other result; no collective is left in progress. Every rank calls
+    /// it.
     ///
     /// # Errors
     /// The reason why nothing was captured; then the step has to be repeated.

@@ -10,7 +10,7 @@ const DEFAULT: usize = 2;
 /// Most labels of a classifier.
 const MOST: usize = 1 << 20;
 
-/// What a classifier predicts.
+/// The kind of prediction of a classifier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum LabelKind {
     /// One of the labels.

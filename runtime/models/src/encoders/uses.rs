@@ -1,4 +1,4 @@
-//! What an encoder is trained for.
+//! Uses of an encoder.
 
 use std::fmt::Debug;
 

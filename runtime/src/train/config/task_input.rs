@@ -1,4 +1,4 @@
-//! What a program gives its task, beside the settings of the run.
+//! Input of a task that its program gives, beside the settings of the run.
 
 use std::any::Any;
 use std::fmt;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::data::ExampleSource;
 
-/// What the program gives its task, beside the settings of the run.
+/// Input of a task that the program gives, beside the settings of the run.
 #[derive(Clone, Default)]
 pub struct TaskInput {
     /// The flags of the task, of its type; `None` if the program has read none.

@@ -32,7 +32,8 @@ pub struct ModelPlan {
     pub flops: ModelFlops,
 }
 
-/// Model FLOPs of training on one of the `--seq` positions of a row: see [`flops_per_token`](crate::nn::Built::flops_per_token).
+/// Model FLOPs of training on one of the `--seq` positions of a row: see
+/// [`flops_per_token`](crate::nn::Built::flops_per_token).
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ModelFlops {
     /// FLOPs of the matmuls with parameters.

@@ -23,7 +23,7 @@ pub use next_token::NextToken;
 pub use rows::Rows;
 pub use setup::TaskSetup;
 
-/// What a model is trained for: the rows that it makes of examples, the input of the model, and the loss.
+/// A task that a model is trained for: the rows that it makes of examples, the input of the model, and the loss.
 ///
 /// [`TaskTrainer`](super::TaskTrainer) trains it with all meshes and settings of a language model, whose task is
 /// [`NextToken`].
@@ -79,7 +79,8 @@ pub trait Task: Sized + Send + Sync + 'static {
     /// The model.
     type Model: FamilyModel;
 
-    /// What the loss needs beside the output of the model, such as targets. A pipeline has it on its last stage.
+    /// The data that the loss needs beside the output of the model, such as targets. A pipeline has it on its last
+    /// stage.
     type Extra: SegmentData;
 
     /// The dims that the loss averages over, as declared: those of its targets.

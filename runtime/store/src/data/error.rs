@@ -61,7 +61,7 @@ pub enum DataError {
     Example {
         /// The name of the source.
         name: String,
-        /// Its number, from 0.
+        /// The number of the example, from 0.
         number: u64,
         /// The reason.
         problem: String,

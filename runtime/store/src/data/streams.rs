@@ -55,7 +55,8 @@ pub enum StreamRows<'a> {
     Values(&'a [f32]),
 }
 
-/// A row that a task writes. Targets begin as [`Batch::IGNORED`](super::Batch::IGNORED), values as 0, and ids have to be written.
+/// A row that a task writes. Targets begin as [`Batch::IGNORED`](super::Batch::IGNORED), values as 0, and ids have to
+/// be written.
 pub struct RowWriter<'a> {
     streams: &'a RowStreams,
     data: Vec<RowPart<'a>>,
@@ -93,7 +94,8 @@ impl RowStreams {
         self.with(name, sizes, StreamKind::Ids(below))
     }
 
-    /// Adds a stream of targets: ids below `below`, or [`Batch::IGNORED`](super::Batch::IGNORED), which count in no loss.
+    /// Adds a stream of targets: ids below `below`, or [`Batch::IGNORED`](super::Batch::IGNORED), which count in no
+    /// loss.
     ///
     /// # Panics
     /// If a stream has the name already.
@@ -180,7 +182,7 @@ impl RowStreams {
         }
     }
 
-    /// Lets `write` write a row of the data of all streams, and checks its ids.
+    /// Calls `write` with a row of the data of all streams, and checks its ids.
     ///
     /// # Errors
     /// An error of `write`, an id that is not written, and one that is too large.

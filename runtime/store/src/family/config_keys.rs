@@ -56,8 +56,8 @@ pub trait ConfigKeys: Clone + Default {
         true
     }
 
-    /// Returns the beginnings of names of tensors that a folder may lack, such as those of a head for another task: they
-    /// begin with new values, and a warning names them.
+    /// Returns the beginnings of names of tensors that a folder may lack, such as those of a head for another task:
+    /// they begin with new values, and a warning names them.
     fn new_tensors(&self) -> &'static [&'static str] {
         &[]
     }

@@ -108,9 +108,9 @@ impl<M> Built<M> {
     }
 
     /// Returns the model FLOPs of training on one row, as [`flops_per_token`](Self::flops_per_token) counts them, of a
-    /// model whose parts have different numbers of positions: an encoder and a decoder. `positions` returns for the path
-    /// of a parameter, or of the matmul that reads a table, how many positions of a row go through it; and for that of an
-    /// attention the queries and the keys.
+    /// model whose parts have different numbers of positions: an encoder and a decoder. `positions` returns for the
+    /// path of a parameter, or of the matmul that reads a table, how many positions of a row go through it; and for
+    /// that of an attention the queries and the keys.
     pub fn flops_per_row(&self, positions: impl Fn(&str) -> [usize; 2]) -> f64 {
         let queries = |path: &str| positions(path)[0] as f64;
         let positions_of = |param: &ParamRef| -> f64 {

@@ -1,4 +1,4 @@
-//! Images as examples: their bytes, decoded, resized, cut, and normalized as a Hugging Face image processor does.
+//! Images as examples: their bytes, decoded, resized, cut, and normalized as `transformers` does.
 
 #[cfg_attr(not(feature = "images"), path = "no_decode.rs")]
 mod decode;

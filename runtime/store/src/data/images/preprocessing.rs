@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use super::size_keys::{ImageSize, number_of, read_size};
 use super::{Resampling, RgbImage};
 
-/// Steps from an image to the numbers that a model reads, as an image processor of `transformers` makes them: resized,
+/// Steps from an image to the numbers that a model reads, as `transformers` makes them: resized,
 /// cut at the center, scaled and normalized.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ImagePreprocessing {

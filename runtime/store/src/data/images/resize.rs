@@ -36,21 +36,21 @@ impl Resampling {
 
 /// Weights of a resized line.
 struct Line {
-    /// For each pixel, the first one that it reads, and the weight of that and the next ones.
+    /// The first pixel that each pixel reads, and the weights of that and the next ones.
     reads: Vec<(usize, Vec<i32>)>,
 }
 
 impl Line {
     fn new(from: usize, to: usize, by: Resampling) -> Line {
         let scale = from as f64 / to as f64;
-        let stretch = scale.max(1.0);
-        let support = by.support() * stretch;
+        let reduction = scale.max(1.0);
+        let support = by.support() * reduction;
         let read = |pixel: usize| {
             let center = (pixel as f64 + 0.5) * scale;
             // Conversions to whole numbers that cut fractions off, as in Pillow.
             let first = (center - support + 0.5).max(0.0) as usize;
             let last = ((center + support + 0.5) as usize).min(from);
-            let weight = |at: usize| by.weight((at as f64 - center + 0.5) * (1.0 / stretch));
+            let weight = |at: usize| by.weight((at as f64 - center + 0.5) * (1.0 / reduction));
             let weights: Vec<f64> = (first..last).map(weight).collect();
             let sum: f64 = weights.iter().sum();
             let fixed = |weight: f64| {

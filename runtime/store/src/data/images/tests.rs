@@ -1,4 +1,4 @@
-//! Images compared with what Pillow and the image processor of `transformers` make of them, by the fixtures of
+//! Images compared with what Pillow and `transformers` make of them, by the fixtures of
 //! `tests/reference`.
 
 use std::fs;
@@ -76,7 +76,7 @@ fn images_are_resized_as_by_pillow() {
 }
 
 #[test]
-fn numbers_are_those_of_the_image_processor() {
+fn numbers_are_those_of_transformers() {
     let bytes = read("expected.safetensors");
     let expected = SafeTensors::deserialize(&bytes).unwrap();
     let image = decoded("rgb.png");
