@@ -5,6 +5,7 @@ use crate::data::{
 };
 use crate::models::vit::{self, Images, Stream, Vit, VitConfig, cut_patches};
 use crate::tensor::{Loss, Targets};
+use crate::train::console::warn_once;
 use crate::train::{Rows, Task, TaskSetup};
 
 use super::ImageFlags;
@@ -12,6 +13,9 @@ use super::ImageFlags;
 /// Names of the streams of a row.
 const PIXELS: &str = "pixels";
 const LABEL: &str = "label";
+
+/// The field with the name of the folder of an image.
+const CLASS: &str = "class";
 
 /// Prediction of the class of each image by a ViT.
 ///
@@ -40,6 +44,13 @@ impl Task for ImageClassification {
             ));
         }
         let of_folder = setup.model_folder().map(ImagePreprocessing::of_folder).transpose()?;
+        if let (Some(folder), Some(None)) = (setup.model_folder(), &of_folder) {
+            warn_once(&format!(
+                "--init-from: {} has no preprocessor_config.json: images are resized to {size} by {size} pixels, with \
+                 values of -1 to 1",
+                folder.display()
+            ));
+        }
         let steps = of_folder.flatten().unwrap_or_else(|| ImagePreprocessing::of_size(size));
         match steps.output_size() {
             Some((width, height)) if (width, height) != (size, size) => Err(format!(
@@ -93,9 +104,18 @@ impl Task for ImageClassification {
 }
 
 impl ImageClassification {
+    /// Returns true if classes have no names: none in `id2label`, or those that `transformers` gives by default.
+    fn numbers_labels(&self) -> bool {
+        let named = |(id, label): (usize, &String)| *label == format!("LABEL_{id}");
+        self.config.labels.iter().enumerate().all(named)
+    }
+
     /// Returns the number of the class of an example.
     fn label(&self, example: &Example) -> Result<u32, String> {
-        let (name, VitConfig { classes, labels, .. }) = (&self.flags.label, &self.config);
+        let VitConfig { classes, labels, .. } = &self.config;
+        // A folder of classes has their names, and numbers by the order of the names.
+        let is_named = self.flags.label == LABEL && example.get(CLASS).is_some();
+        let name = if is_named && !self.numbers_labels() { CLASS } else { &*self.flags.label };
         let found = match example.field(name)? {
             Field::Integer(label) => usize::try_from(*label).ok().filter(|label| label < classes),
             Field::Text(text) => labels.iter().position(|label| label == text),

@@ -31,12 +31,12 @@ impl MaskOptions {
         let MaskOptions { rate, masked } = self;
         if !(rate > 0.0 && rate <= 1.0) {
             return Err(format!(
-                "the rate of masked tokens is {rate}, and must be above 0 and at most 1"
+                "--mask-rate: the rate of masked tokens is {rate}, and must be above 0 and at most 1"
             ));
         }
         if !(0.0..=1.0).contains(&masked) {
             return Err(format!(
-                "the part that becomes the mask is {masked}, and must be within 0 and 1"
+                "--masked-part: the part that becomes the mask is {masked}, and must be within 0 and 1"
             ));
         }
         Ok(self)

@@ -2,7 +2,7 @@
 
 mod auto_mesh;
 pub mod config;
-mod console;
+pub(crate) mod console;
 mod continuation;
 mod cuda_graphs;
 mod error;

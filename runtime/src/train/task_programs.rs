@@ -32,7 +32,7 @@ pub fn train_task_of<L: TaskList, F: FamilyList>(optimizers: &Optimizers) -> Res
         let words: Vec<OsString> = std::env::args_os().collect();
         let trained = match named_task(&words) {
             None => train_language_model::<L, F>(words, optimizers),
-            Some(name) => train_task::<L>(&name, words, optimizers),
+            Some(name) => train_task::<L, F>(&name, words, optimizers),
         };
         trained.unwrap_or_else(|error| error.exit());
         Ok(())
@@ -83,7 +83,7 @@ fn train_language_model<L: TaskList, F: FamilyList>(
     }
 }
 
-fn train_task<L: TaskList>(
+fn train_task<L: TaskList, F: FamilyList>(
     name: &str,
     words: Vec<OsString>,
     optimizers: &Optimizers,
@@ -104,8 +104,26 @@ fn train_task<L: TaskList>(
     };
     let mut settings = L::with(name, first, ReadSettings { words, optimizers })
         .unwrap_or_else(|| unreachable!("the list has its entries"))?;
-    let family = pick(&mut settings, &known)?;
-    L::with(name, &family, TrainTask(settings)).ok_or_else(|| unknown_family(&family, &known))?
+    // A model of another task has a message of its own.
+    let mut all = known.clone();
+    let others = L::entries().into_iter().flat_map(|(_, families)| families).copied();
+    all.extend(others.chain(F::names()).filter(|family| !known.contains(family)));
+    let family = pick(&mut settings, &all)?;
+    let other_task = || match tasks_of::<L>(&family) {
+        _ if !all.contains(&&*family) => unknown_family(&family, &all),
+        tasks if tasks.is_empty() => Error::Input(format!(
+            "--task: a model of the family {family} predicts the next token, and is not trained for {name}; leave --task \
+             out, or use a model of {}",
+            known.join(" or ")
+        )),
+        tasks => Error::Input(format!(
+            "--task: a model of the family {family} is not trained for {name}, but for {}; name one of these, or use a \
+             model of {}",
+            tasks.join(", "),
+            known.join(" or ")
+        )),
+    };
+    L::with(name, &family, TrainTask(settings)).ok_or_else(other_task)?
 }
 
 /// Returns the tasks of a family.

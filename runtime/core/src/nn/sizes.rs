@@ -1,7 +1,7 @@
 //! Run-time sizes and settings of a model.
 
 use std::any::TypeId;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 
 use crate::layout::{Dim, DimInfo, Whole};
 use crate::rotary::RopeParameters;
@@ -18,7 +18,7 @@ use super::{
 #[non_exhaustive]
 pub struct Sizes {
     dims: HashMap<TypeId, DimSize>,
-    flags: BTreeSet<String>,
+    flags: BTreeMap<String, bool>,
     numbers: BTreeMap<String, f32>,
     /// Keys are names of fields, or ends of their paths.
     optional: BTreeMap<String, bool>,
@@ -80,7 +80,7 @@ impl Default for Sizes {
     fn default() -> Sizes {
         Sizes {
             dims: HashMap::new(),
-            flags: BTreeSet::new(),
+            flags: BTreeMap::new(),
             numbers: BTreeMap::new(),
             optional: BTreeMap::new(),
             padding: HashMap::new(),
@@ -127,14 +127,11 @@ impl Sizes {
         self
     }
 
-    /// Sets or clears the flag `name`, which `#[tied(.., when = "name")]` reads.
+    /// Sets or clears the flag `name`, which `#[tied(.., when = "name")]` reads. A model with such a field is refused
+    /// without it.
     #[must_use]
     pub fn with_flag(mut self, name: &str, set: bool) -> Sizes {
-        if set {
-            self.flags.insert(name.to_owned());
-        } else {
-            self.flags.remove(name);
-        }
+        self.flags.insert(name.to_owned(), set);
         self
     }
 
@@ -267,7 +264,12 @@ impl Sizes {
 
     /// Returns true if the flag `name` is set.
     pub fn flag(&self, name: &str) -> bool {
-        self.flags.contains(name)
+        self.flags.get(name).is_some_and(|set| *set)
+    }
+
+    /// Returns true if the flag `name` is set or cleared.
+    pub(super) fn has_flag(&self, name: &str) -> bool {
+        self.flags.contains_key(name)
     }
 
     /// Returns the options of attentions in fields named `field`.

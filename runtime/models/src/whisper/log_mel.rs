@@ -35,6 +35,15 @@ pub struct LogMel {
 type Complex = [f64; 2];
 
 impl LogMel {
+    /// Samples in a second: 16,000.
+    pub const RATE: usize = RATE;
+
+    /// Samples of a window: 400.
+    pub const WINDOW: usize = WINDOW;
+
+    /// Samples from one frame to the next: 160.
+    pub const HOP: usize = HOP;
+
     /// Prepares spectrograms of `mels` bins and `frames` frames: of clips of `160 * frames` samples, 3000 frames for 30
     /// seconds.
     ///

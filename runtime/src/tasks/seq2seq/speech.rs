@@ -1,5 +1,11 @@
 //! Speech to text: predicts the text of a clip of sound.
 
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use serde_json::Value;
+
 use crate::data::{Example, Field, RowStreams, RowWriter, file_bytes};
 use crate::models::whisper::{
     Batch, LogMel, Target, TargetStream, Whisper, WhisperConfig, WhisperInput, read_wav,
@@ -51,6 +57,9 @@ impl Task for SpeechToText {
         let (family, flags, seq) = (setup.family(), setup.flags(), setup.seq());
         let texts = Texts::open(setup.tokenizer()?, family.vocab, &family.eos)?;
         let frames = 2 * family.source_positions;
+        if let Some(folder) = setup.model_folder() {
+            check_preprocessing(folder, frames, family.mels)?;
+        }
         // They are checked when the configuration is read.
         let start = family.start as u32;
         Ok(SpeechToText {
@@ -99,6 +108,38 @@ impl Task for SpeechToText {
         targets: &Self::Extra,
     ) -> Loss<Self::Over> {
         model.loss_of_output(output, targets)
+    }
+}
+
+/// Checks that the `preprocessor_config.json` of a folder, if it has one, states the spectrograms that are computed here.
+fn check_preprocessing(folder: &Path, frames: usize, mels: usize) -> Result<(), String> {
+    let path = folder.join("preprocessor_config.json");
+    let named = |reason: String| format!("{}: {reason}", path.display());
+    let text = match fs::read(&path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(named(error.to_string())),
+    };
+    let keys: Value = serde_json::from_slice(&text).map_err(|error| named(error.to_string()))?;
+    let seconds = frames as f64 * LogMel::HOP as f64 / LogMel::RATE as f64;
+    let wanted = [
+        ("hop_length", LogMel::HOP as f64),
+        ("n_fft", LogMel::WINDOW as f64),
+        ("sampling_rate", LogMel::RATE as f64),
+        ("feature_size", mels as f64),
+        ("chunk_length", seconds),
+        ("dither", 0.0),
+        ("padding_value", 0.0),
+    ];
+    for (key, wanted) in wanted {
+        let found = keys.get(key).filter(|found| !found.is_null());
+        if let Some(found) = found.filter(|found| found.as_f64() != Some(wanted)) {
+            return Err(named(format!("{key} is {found}; only {wanted} is supported here")));
+        }
+    }
+    match keys.get("do_normalize") {
+        None | Some(Value::Null | Value::Bool(false)) => Ok(()),
+        Some(found) => Err(named(format!("do_normalize is {found}; only false is supported"))),
     }
 }
 

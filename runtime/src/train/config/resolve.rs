@@ -80,7 +80,8 @@ impl RunSettings {
     /// Sizes that are given and differ from the saved ones, and settings that no run has saved.
     pub fn with_kept(mut self, folder: &Path, saved: &Value) -> Result<RunSettings, ConfigError> {
         add_kept_flags(&mut self.given, folder, saved).map_err(ConfigError::Invalid)?;
-        Ok(RunSettings { rows: self.rows, ..RunSettings::of(self.given, &self.optimizers) })
+        let RunSettings { rows, task, .. } = self;
+        Ok(RunSettings { rows, task, ..RunSettings::of(self.given, &self.optimizers) })
     }
 
     /// Replaces `--mesh`.

@@ -39,7 +39,7 @@ use crate::tensor::ParamRef;
 use meshwright_sim::StepLog;
 
 use super::config::{Config, ModelSource, Precision};
-use super::console::print_line;
+use super::console::{print_line, warn_once};
 use super::machine::Machine;
 use super::task::AnyTask;
 use super::{Error, Family, FamilyModel, Outline, Result, Task};
@@ -111,6 +111,7 @@ impl Plan {
         resume: Option<Checkpoint>,
     ) -> Result<Plan> {
         if !T::READS_TOKENS {
+            task_data::check_flags(&config, T::NAME)?;
             config.sample_tokens = 0;
         }
         // Other ranks are processes, or do not run.
@@ -124,9 +125,7 @@ impl Plan {
         }
         check_context::<T>(&config)?;
         let opened = OpenedModel::<T>::open(&config)?;
-        for warning in &opened.warnings {
-            print_line(&format!("warning: {warning}"));
-        }
+        opened.warnings.iter().for_each(|warning| warn_once(warning));
         let model = ModelPlan::new::<T>(&config, &opened, machine.memory())?;
         let OpenedModel { task, mut family, weights, .. } = opened;
         let ModelPlan { outline, sizes, params, pipeline, recomputes, memory, flops } = model;

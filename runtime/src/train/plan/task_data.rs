@@ -14,9 +14,8 @@ use super::listed_files::expand;
 /// Opens `--data`, or the examples that the program makes, for a task; a dry run without either has none.
 ///
 /// # Errors
-/// Flags of rows of tokens, no data, and files that cannot be read.
+/// No data, and files that cannot be read.
 pub fn open_training_examples<T: Task>(config: &Config, task: &AnyTask) -> Result<DataSource> {
-    check_flags(config, T::NAME)?;
     let of_program = config.task.as_ref().and_then(|input| input.examples.clone());
     let examples = match (of_program, &config.data) {
         (Some(examples), Some(_)) => {
@@ -83,7 +82,7 @@ fn open_examples(flag: &'static str, list: &Path) -> Result<Arc<dyn ExampleSourc
 }
 
 /// Checks that no flag is about rows of tokens.
-fn check_flags(config: &Config, task: &str) -> Result<()> {
+pub fn check_flags(config: &Config, task: &str) -> Result<()> {
     let flags = [
         ("--text-key", config.text_key.is_some()),
         ("--token-dtype", config.token_dtype.is_some()),

@@ -46,10 +46,19 @@ impl<'a> TargetCount<'a> {
         (self.without_targets == 1).then(|| {
             format!(
                 "warning: step {}: all targets are ignored, so it has no loss, which is reported as 0, and its \
-                 gradients are zeros; later steps like it are not reported. If there are many, {ADVICE}",
-                step
+                 gradients are zeros; later steps like it are not reported. If there are many, {}",
+                step,
+                self.advice()
             )
         })
+    }
+
+    /// Returns the advice for the rows of the run.
+    fn advice(&self) -> &'static str {
+        match self.plan.dataset.streams() {
+            Some(_) => "use a larger --batch, or examples with targets",
+            None => ADVICE,
+        }
     }
 
     /// Checks that a target was trained on, after the last step. Returns a warning about a resumed run without targets,
@@ -65,11 +74,13 @@ impl<'a> TargetCount<'a> {
         let (steps, data) = (counted(self.steps, "step"), plan.dataset.name());
         match plan.first_step() {
             0 => Err(Error::Input(format!(
-                "--data: all targets of {steps} of {data} are ignored, so nothing was learned; {ADVICE}"
+                "--data: all targets of {steps} of {data} are ignored, so nothing was learned; {}",
+                self.advice()
             ))),
             first => Ok(Some(format!(
                 "warning: --data: all targets of the {steps} of {data} after step {first} are ignored, so nothing was \
-                 learned after --resume; {ADVICE}"
+                 learned after --resume; {}",
+                self.advice()
             ))),
         }
     }

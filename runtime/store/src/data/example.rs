@@ -87,6 +87,9 @@ impl Example {
     /// A field that the example does not have, in a message with those that it has.
     pub fn field(&self, name: &str) -> Result<&Field, String> {
         self.get(name).ok_or_else(|| {
+            if self.names().any(|own| own == name) {
+                return format!("`{name}` is null");
+            }
             let names: Vec<String> = self.names().map(|name| format!("`{name}`")).collect();
             match &names[..] {
                 [] => format!("there is no field `{name}`, and no other one"),
@@ -197,6 +200,7 @@ mod tests {
         assert_eq!((example.integer("label"), example.number("label")), (Ok(3), Ok(3.0)));
         assert_eq!(example.numbers("at"), Ok(vec![1.0, 0.5]));
         assert_eq!(example.get("none"), None);
+        assert_eq!(example.text("none").unwrap_err(), "`none` is null");
         let missing = example.text("body").unwrap_err();
         assert_eq!(
             missing,

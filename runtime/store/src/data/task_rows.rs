@@ -40,7 +40,9 @@ impl TaskRows {
     /// Returns the rows as those of a validation.
     #[must_use]
     pub fn of_validation(self) -> TaskRows {
-        TaskRows { is_trained: false, ..self }
+        // Runs with other seeds evaluate the same rows.
+        let key = random::key(0, "rows of a validation");
+        TaskRows { key, is_trained: false, ..self }
     }
 
     /// Returns the streams of a row.

@@ -12,6 +12,12 @@ impl Builder<'_> {
     /// A parameter belongs to the unit that declares it first. A tied field declares no parameters, and its nested
     /// fields are tied to the nested fields of the target, so two units never need parameters of each other.
     pub fn tie(&mut self, target: &str, when: Option<&str>) -> &mut Self {
+        if let Some(flag) = when.filter(|flag| !self.state.sizes.has_flag(flag)) {
+            self.problem(format_args!(
+                "is tied to `{target}` when `{flag}`, which no size says: add `.with_flag(\"{flag}\", ..)` to the sizes \
+                 of the model"
+            ));
+        }
         if when.is_none_or(|flag| self.state.sizes.flag(flag)) {
             let target = match self.path.rsplit_once('.') {
                 Some((parent, _)) => format!("{parent}.{target}"),

@@ -15,6 +15,9 @@ const PART_BYTES: usize = 5_000_000_000;
 /// Keys of the family and its class. Folders may omit them, or name the class of a model without a head.
 const IDENTITY: [&str; 2] = ["architectures", "model_type"];
 
+/// Keys whose entries are replaced together.
+const LABELS: [&str; 2] = ["id2label", "label2id"];
+
 /// The content of a folder to write: its `config.json`, and its tensors in the order in which they are written.
 #[derive(Debug, Clone, PartialEq)]
 pub struct HfFormat {
@@ -86,7 +89,11 @@ impl HfFormat {
         if let Value::Object(own) = std::mem::take(&mut self.config) {
             for (key, value) in own {
                 let is_same = config.contains_key(&key) && folder.config()[&key] == value;
-                if !is_same || IDENTITY.contains(&key.as_str()) {
+                if LABELS.contains(&key.as_str()) {
+                    // Another head may have others, and fewer.
+                    config.remove("num_labels");
+                    config.insert(key, value);
+                } else if !is_same || IDENTITY.contains(&key.as_str()) {
                     merge(config.entry(key).or_insert(Value::Null), value);
                 }
             }

@@ -39,6 +39,9 @@ const MAX_BYTES: u64 = 512 << 20;
 /// The defaults of generation.
 const GENERATION: &str = "generation_config.json";
 
+/// The preparation of images and of sound.
+const PREPROCESSING: &str = "preprocessor_config.json";
+
 /// Files that an export copies.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct SideFiles {
@@ -83,7 +86,9 @@ impl SideFiles {
             }
         }
         if let Some(folder) = folder {
-            side_files.add(folder, GENERATION.to_owned())?;
+            for name in [GENERATION, PREPROCESSING] {
+                side_files.add(folder, name.to_owned())?;
+            }
         }
         Ok(side_files)
     }
