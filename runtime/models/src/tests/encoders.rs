@@ -173,6 +173,23 @@ fn heads_of_other_tasks_are_left_out_and_those_of_this_one_are_new() {
     assert!(new.contains("`classifier.weight`, `classifier.bias`: they begin"), "{new}");
 }
 
+#[test]
+fn labels_of_a_new_head_replace_those_of_the_folder() {
+    let named = |names: &[&str]| BertConfig {
+        labels: ClassLabels::named(names.iter().copied()),
+        ..bert::<ClassOfSequence>()
+    };
+    let dir = export(&named(&["good", "bad", "ugly"]));
+    let opened = HfFolder::open::<BertConfig<ClassOfSequence>>(dir.path(), &[]);
+    let (_, folder) = opened.unwrap();
+    let config = named(&["no", "yes"]);
+    let format = HfFormat::new(&config, config.tensors()).with_keys_of(&folder);
+    let again = tempfile::tempdir().unwrap();
+    write(again.path(), &config, &format);
+    let opened = HfFolder::open::<BertConfig<ClassOfSequence>>(again.path(), &[]);
+    assert_eq!(opened.unwrap().0.labels, config.labels);
+}
+
 /// Those of old folders, of a model without a head, and a stored head that is tied.
 #[test]
 fn other_names_of_bert_tensors_are_understood() {

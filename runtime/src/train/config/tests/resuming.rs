@@ -114,6 +114,15 @@ fn unknown_saved_settings_are_refused() {
     }
 }
 
+/// Checkpoints do not hold flags of a task, so those of the command line apply.
+#[test]
+fn a_resumed_run_has_the_flags_of_its_task() {
+    let saved = serde_json::json!({ "hidden": "64" });
+    let given = settings("t --resume out").with_task_flags(7u32);
+    let task = given.with_kept(Path::new("out"), &saved).unwrap().task.unwrap();
+    assert_eq!(task.flags.unwrap().downcast_ref::<u32>(), Some(&7));
+}
+
 #[test]
 fn a_chosen_mesh_replaces_the_request() {
     let settings = settings("t --mesh auto=4 --batch 8");
