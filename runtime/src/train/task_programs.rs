@@ -112,8 +112,8 @@ fn train_task<L: TaskList, F: FamilyList>(
     let other_task = || match tasks_of::<L>(&family) {
         _ if !all.contains(&&*family) => unknown_family(&family, &all),
         tasks if tasks.is_empty() => Error::Input(format!(
-            "--task: a model of the family {family} predicts the next token, and is not trained for {name}; leave --task \
-             out, or use a model of {}",
+            "--task: a model of the family {family} predicts the next token, and is not trained for {name}; leave \
+             --task out, or use a model of {}",
             known.join(" or ")
         )),
         tasks => Error::Input(format!(

@@ -111,7 +111,7 @@ impl Task for SpeechToText {
     }
 }
 
-/// Checks that the `preprocessor_config.json` of a folder, if it has one, states the spectrograms that are computed here.
+/// Checks that the `preprocessor_config.json` of a folder, if it has one, states the spectrograms that are computed.
 fn check_preprocessing(folder: &Path, frames: usize, mels: usize) -> Result<(), String> {
     let path = folder.join("preprocessor_config.json");
     let named = |reason: String| format!("{}: {reason}", path.display());

@@ -14,8 +14,8 @@ impl Builder<'_> {
     pub fn tie(&mut self, target: &str, when: Option<&str>) -> &mut Self {
         if let Some(flag) = when.filter(|flag| !self.state.sizes.has_flag(flag)) {
             self.problem(format_args!(
-                "is tied to `{target}` when `{flag}`, which no size says: add `.with_flag(\"{flag}\", ..)` to the sizes \
-                 of the model"
+                "is tied to `{target}` if the flag `{flag}` is set, but the sizes of the model do not say so: add \
+                 `.with_flag(\"{flag}\", ..)` to them"
             ));
         }
         if when.is_none_or(|flag| self.state.sizes.flag(flag)) {
