@@ -3,7 +3,10 @@
 use std::{env, fs};
 
 use meshwright::models::Families;
-use meshwright::train::{Family, FamilyList, LanguageModel, WithFamily};
+use meshwright::tasks::Tasks;
+use meshwright::train::{
+    Family, FamilyList, FamilyModel, LanguageModel, Task, TaskList, WithFamily, WithTask,
+};
 
 use super::{read, root};
 
@@ -16,28 +19,55 @@ impl WithFamily for KeysOf {
     type Out = Keys;
 
     fn with<M: LanguageModel>(self) -> Keys {
-        M::Config::known_keys(self.0)
+        <M as LanguageModel>::Config::known_keys(self.0)
+    }
+}
+
+impl WithTask for KeysOf {
+    type Out = Keys;
+
+    fn with<T: Task>(self) -> Keys {
+        <T::Model as FamilyModel>::Config::known_keys(self.0)
     }
 }
 
 #[test]
-fn every_family_is_in_the_table() {
+fn every_family_is_in_the_tables() {
     let page = read(&root().join("src/families.md"));
-    for family in Families::names() {
+    let of_tasks = Tasks::entries().into_iter().flat_map(|(_, families)| families).copied();
+    for family in Families::names().into_iter().chain(of_tasks) {
         assert!(page.contains(&format!("\n| `{family}` | ")), "{family}");
     }
 }
 
-/// `BLESS=1` writes the table.
+/// `BLESS=1` writes the tables.
 #[test]
-fn the_table_of_keys_is_that_of_the_families() {
-    let names = Families::names();
+fn the_tables_of_keys_are_those_of_the_families() {
+    let names = Families::names().into_iter();
+    let keys = names.map(|family| (family, Families::with(family, KeysOf(family)).unwrap()));
+    check_table("families_table.md", &keys.collect::<Vec<_>>());
+    let mut keys: Vec<(&str, Keys)> = Vec::new();
+    for (task, families) in Tasks::entries() {
+        for family in families {
+            let of_task = Tasks::with(task, family, KeysOf(family)).unwrap();
+            match keys.iter_mut().find(|(name, _)| name == family) {
+                Some((_, known)) => known.extend(of_task),
+                None => keys.push((family, of_task)),
+            }
+        }
+    }
+    check_table("task_families_table.md", &keys);
+}
+
+/// Compares the table of the keys of families, which may repeat, with the one in the book.
+fn check_table(file: &str, keys: &[(&'static str, Keys)]) {
     let mut rows: Vec<(String, Option<&str>, Vec<&str>)> = Vec::new();
-    for family in &names {
-        for (key, flag) in Families::with(family, KeysOf(family)).unwrap() {
-            match rows.iter_mut().find(|row| row.0 == key && row.1 == flag) {
+    for (family, keys) in keys {
+        for (key, flag) in keys {
+            match rows.iter_mut().find(|row| row.0 == *key && row.1 == *flag) {
+                Some((.., families)) if families.contains(family) => {}
                 Some((.., families)) => families.push(family),
-                None => rows.push((key, flag, vec![family])),
+                None => rows.push((key.clone(), *flag, vec![family])),
             }
         }
     }
@@ -45,16 +75,16 @@ fn the_table_of_keys_is_that_of_the_families() {
     let mut table = "| key | flag of a new model | families |\n|---|---|---|\n".to_owned();
     for (key, flag, families) in rows {
         let flag = flag.map_or(String::new(), |flag| format!("`{flag}`"));
-        let others: Vec<&str> =
-            names.iter().filter(|name| !families.contains(name)).copied().collect();
+        let names = keys.iter().map(|(name, _)| *name);
+        let others: Vec<&str> = names.filter(|name| !families.contains(name)).collect();
         let families = match others.len() {
             0 => "all".to_owned(),
-            1..=3 => format!("all but {}", others.join(", ")),
+            1..=3 if others.len() < families.len() => format!("all but {}", others.join(", ")),
             _ => families.join(", "),
         };
         table += &format!("| `{key}` | {flag} | {families} |\n");
     }
-    let path = root().join("src/families_table.md");
+    let path = root().join("src").join(file);
     if env::var_os("BLESS").is_some() {
         fs::write(&path, &table).unwrap();
     }

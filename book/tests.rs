@@ -83,6 +83,7 @@ fn every_page_is_in_the_table_of_contents() {
             "families_table.md",
             "layers_table.md",
             "settings_table.md",
+            "task_families_table.md",
         ];
         if !parts.contains(&name.as_str()) {
             assert!(summary.contains(&format!("({name})")), "{name} is not in SUMMARY.md");
