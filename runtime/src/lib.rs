@@ -163,7 +163,7 @@ pub mod checkpoint {
     }
 }
 
-/// Model families that the trainer trains, and programs vary: Llama, GPT-2 and Mixtral.
+/// Model families that the trainer trains, and programs vary.
 pub mod models {
     #[doc(inline)]
     pub use meshwright_models::*;
