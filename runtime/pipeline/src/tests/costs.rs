@@ -99,6 +99,7 @@ fn measured_times_decide() {
         .unwrap();
     on_ranks("pp=2", ZeroStage::Replicated, |rank| {
         let cut = StageCut::Measured(path.clone());
-        assert_eq!(cut_tower(rank, &sizes(4, 10), &cut), [1, 3]);
+        let sizes = sizes(4, 10).with_flag("tied", false);
+        assert_eq!(cut_tower(rank, &sizes, &cut), [1, 3]);
     });
 }

@@ -184,7 +184,10 @@ fn images_are_bytes_or_files() {
     for (field, part) in [
         (Field::Text("missing.png".into()), "missing.png: No such file"),
         (Field::Text(".".into()), "it is no file"),
-        (Field::Integer(3), "`image` is a whole number, but has to be the bytes of an image"),
+        (
+            Field::Integer(3),
+            "`image` is a whole number, but has to be the bytes or the path of a file",
+        ),
         (object(&[("url", path())]), "`image` has neither `bytes` nor a `path`"),
     ] {
         let example = of(field);
