@@ -27,7 +27,7 @@ pub struct DataSource {
 #[derive(Debug, Clone)]
 pub enum Made {
     /// Rows of tokens and targets, by a program.
-    Tokens(MadeRows),
+    OfProgram(MadeRows),
     /// Rows of streams, by a task.
     RowStreams(TaskRows),
 }
@@ -35,21 +35,21 @@ pub enum Made {
 impl Made {
     fn name(&self) -> &str {
         match self {
-            Made::Tokens(rows) => rows.source().name(),
+            Made::OfProgram(rows) => rows.source().name(),
             Made::RowStreams(rows) => rows.name(),
         }
     }
 
     fn rows(&self) -> u64 {
         match self {
-            Made::Tokens(rows) => rows.source().rows(),
+            Made::OfProgram(rows) => rows.source().rows(),
             Made::RowStreams(rows) => rows.rows(),
         }
     }
 
     fn fingerprint(&self) -> String {
         match self {
-            Made::Tokens(rows) => rows.source().fingerprint(),
+            Made::OfProgram(rows) => rows.source().fingerprint(),
             Made::RowStreams(rows) => rows.fingerprint(),
         }
     }
@@ -69,7 +69,7 @@ impl DataSource {
 
     /// Creates a source of rows that a program makes.
     pub fn of_rows(rows: MadeRows) -> DataSource {
-        DataSource::of_made(Made::Tokens(rows))
+        DataSource::of_made(Made::OfProgram(rows))
     }
 
     /// Creates a source of rows that a task makes of examples.
@@ -228,7 +228,7 @@ impl SourceRows {
         documents: Option<&DocumentOptions>,
         mut parts: RowParts<'_>,
     ) -> Result<usize, DataError> {
-        if let Some(Made::Tokens(made)) = &self.made {
+        if let Some(Made::OfProgram(made)) = &self.made {
             made.write_row(row, parts.tokens, parts.targets)?;
             return Ok(self.made_start(row));
         }
@@ -300,7 +300,7 @@ impl SourceRows {
         let files = match &self.made {
             Some(made) => vec![FileRecord {
                 file: match made {
-                    Made::Tokens(_) => name.to_owned(),
+                    Made::OfProgram(_) => name.to_owned(),
                     Made::RowStreams(rows) => rows.described(),
                 },
                 tokens: self.tokens(),
