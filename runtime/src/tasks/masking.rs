@@ -19,7 +19,7 @@ impl Default for MaskOptions {
 }
 
 impl MaskOptions {
-    /// 30 % of the tokens, all of which become the mask, as in [ModernBERT](https://arxiv.org/abs/2412.13663), section
+    /// 30 % of the tokens; all become the mask, as in [ModernBERT](https://arxiv.org/abs/2412.13663), section
     /// 2.2.
     pub const ALL_MASK: MaskOptions = MaskOptions { rate: 0.3, masked: 1.0 };
 

@@ -1,6 +1,6 @@
 //! Ranges of the numbers of rotary embeddings.
 
-/// Most times that a scaling extends sequences, far beyond those of any model: larger factors leave numbers of no
+/// Most times that a scaling extends sequences, far beyond the factor of any model: larger factors leave numbers of no
 /// digits, or NaN.
 const MOST_FACTOR: f64 = 1e6;
 

@@ -4,9 +4,7 @@ use meshwright::prelude::*;
 
 use super::model::{Batch, Classes, Flow, Hidden, Seq, Stream, TextTokens};
 use super::{BACKBONE, BertConfig, Block, CLASSIFIER, Embeddings, POOLER};
-use crate::encoders::{
-    ClassLabels, ClassOfSequence, ClassOfToken, SequenceClassifier, TokenClassifier,
-};
+use crate::encoders::{ClassOfSequence, ClassOfToken, sequence_classifier, token_classifier};
 use meshwright_store::family::FamilyModel;
 
 /// One vector for each text: that of its first token, through a layer.
@@ -92,33 +90,7 @@ impl FamilyModel for BertClassifier {
 
 text_encoder!(BertClassifier);
 
-impl SequenceClassifier for BertClassifier {
-    type Classes = Classes;
-
-    fn labels(config: &Self::Config) -> &ClassLabels {
-        &config.labels
-    }
-
-    fn labels_mut(config: &mut Self::Config) -> &mut ClassLabels {
-        &mut config.labels
-    }
-
-    fn class_loss(
-        &self,
-        x: &Tensor<(Batch, Hidden)>,
-        labels: &Targets<(Batch,)>,
-    ) -> Loss<(Batch,)> {
-        self.classifier.loss(x, labels)
-    }
-
-    fn number(&self, x: &Tensor<(Batch, Hidden)>) -> Tensor<(Batch,)> {
-        self.classifier.logits(x).select(Classes, 0)
-    }
-
-    fn class_logits(&self, x: &Tensor<(Batch, Hidden)>) -> Tensor<(Batch, Classes)> {
-        self.classifier.logits(x)
-    }
-}
+sequence_classifier!(BertClassifier);
 
 impl FamilyModel for BertTokenClassifier {
     type Positions = Seq;
@@ -135,23 +107,4 @@ impl FamilyModel for BertTokenClassifier {
 
 text_encoder!(BertTokenClassifier);
 
-impl TokenClassifier for BertTokenClassifier {
-    fn labels(config: &Self::Config) -> &ClassLabels {
-        &config.labels
-    }
-
-    fn labels_mut(config: &mut Self::Config) -> &mut ClassLabels {
-        &mut config.labels
-    }
-
-    fn token_loss(&self, x: &Stream, labels: &Targets<(Batch, Seq)>) -> Loss<(Batch, Seq)> {
-        self.classifier.loss(&x.gather(Seq), labels)
-    }
-}
-
-impl BertTokenClassifier {
-    /// Returns the logits of each position from the output of `forward`.
-    pub fn logits_of_output(&self, x: &Stream) -> Tensor<(Batch, Seq, Classes)> {
-        self.classifier.logits(&x.gather(Seq))
-    }
-}
+token_classifier!(BertTokenClassifier);

@@ -20,7 +20,7 @@ const CLASSES: [&str; 5] = [
     "BertForTokenClassification",
 ];
 
-/// The embedding, to which the head of a masked language model is tied.
+/// The embedding, which the head of a masked language model shares.
 const EMBEDDING: &str = "bert.embeddings.word_embeddings.weight";
 
 /// The sizes and constants of a BERT ([Devlin et al. 2018](https://arxiv.org/abs/1810.04805)): learned positions, types

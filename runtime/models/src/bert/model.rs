@@ -9,7 +9,7 @@ dims! {
     Seq @ cp,
     /// Rows of the table of positions: the longest text.
     Positions,
-    /// Types of tokens, such as those of the first and the second text.
+    /// Types of tokens, such as first and second text.
     TokenTypes,
     /// Residual stream.
     Hidden,

@@ -7,9 +7,7 @@ use super::{
     BACKBONE, Block, CLASSIFIER, Embeddings, HEAD, ModernBertConfig, POOLED_HEAD, Pooling,
     PredictionHead,
 };
-use crate::encoders::{
-    ClassLabels, ClassOfSequence, ClassOfToken, SequenceClassifier, TokenClassifier,
-};
+use crate::encoders::{ClassOfSequence, ClassOfToken, sequence_classifier, token_classifier};
 use meshwright_store::family::FamilyModel;
 
 /// One vector for each text, and the layers between it and the weight of the classifier.
@@ -71,33 +69,7 @@ impl FamilyModel for ModernBertClassifier {
 
 text_encoder!(ModernBertClassifier);
 
-impl SequenceClassifier for ModernBertClassifier {
-    type Classes = Classes;
-
-    fn labels(config: &Self::Config) -> &ClassLabels {
-        &config.labels
-    }
-
-    fn labels_mut(config: &mut Self::Config) -> &mut ClassLabels {
-        &mut config.labels
-    }
-
-    fn class_loss(
-        &self,
-        x: &Tensor<(Batch, Hidden)>,
-        labels: &Targets<(Batch,)>,
-    ) -> Loss<(Batch,)> {
-        self.classifier.loss(x, labels)
-    }
-
-    fn number(&self, x: &Tensor<(Batch, Hidden)>) -> Tensor<(Batch,)> {
-        self.classifier.logits(x).select(Classes, 0)
-    }
-
-    fn class_logits(&self, x: &Tensor<(Batch, Hidden)>) -> Tensor<(Batch, Classes)> {
-        self.classifier.logits(x)
-    }
-}
+sequence_classifier!(ModernBertClassifier);
 
 /// Classifier of tokens. Its `forward` runs the pipeline stages in order.
 #[model]
@@ -133,23 +105,4 @@ impl FamilyModel for ModernBertTokenClassifier {
 
 text_encoder!(ModernBertTokenClassifier);
 
-impl TokenClassifier for ModernBertTokenClassifier {
-    fn labels(config: &Self::Config) -> &ClassLabels {
-        &config.labels
-    }
-
-    fn labels_mut(config: &mut Self::Config) -> &mut ClassLabels {
-        &mut config.labels
-    }
-
-    fn token_loss(&self, x: &Stream, labels: &Targets<(Batch, Seq)>) -> Loss<(Batch, Seq)> {
-        self.classifier.loss(&x.gather(Seq), labels)
-    }
-}
-
-impl ModernBertTokenClassifier {
-    /// Returns the logits of each position from the output of `forward`.
-    pub fn logits_of_output(&self, x: &Stream) -> Tensor<(Batch, Seq, Classes)> {
-        self.classifier.logits(&x.gather(Seq))
-    }
-}
+token_classifier!(ModernBertTokenClassifier);

@@ -13,7 +13,7 @@ use meshwright_core::rotary::RopeParameters;
 /// The vector of a text that a classifier reads: `classifier_pooling`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Pooling {
-    /// That of the first token: `cls`.
+    /// The vector of the first token: `cls`.
     #[default]
     First,
     /// The mean over the tokens: `mean`.

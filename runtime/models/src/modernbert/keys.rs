@@ -15,7 +15,7 @@ const CLASSES: [&str; 4] = [
     "ModernBertForTokenClassification",
 ];
 
-/// The embedding, to which the head of a masked language model is tied.
+/// The embedding, which the head of a masked language model shares.
 const EMBEDDING: &str = "model.embeddings.tok_embeddings.weight";
 
 /// Layers after which one without a window follows, in files from before version 5 of `transformers`.

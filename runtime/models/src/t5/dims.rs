@@ -19,7 +19,7 @@ dims! {
     HeadDim,
     /// Buckets of distances.
     Buckets,
-    /// Layers of the encoder; those of the decoder are `Layers`.
+    /// Layers of the encoder. `Layers` counts the layers of the decoder.
     EncoderLayers,
     /// Token ids.
     Vocab,

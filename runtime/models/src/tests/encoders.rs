@@ -190,7 +190,7 @@ fn labels_of_a_new_head_replace_those_of_the_folder() {
     assert_eq!(opened.unwrap().0.labels, config.labels);
 }
 
-/// Those of old folders, of a model without a head, and a stored head that is tied.
+/// Names of old folders and of a model without a head, and a stored head that is tied.
 #[test]
 fn other_names_of_bert_tensors_are_understood() {
     let plain = bert::<MaskedTokens>();

@@ -55,7 +55,7 @@ impl VitConfig {
         side * side
     }
 
-    /// Returns the number of positions: that of the class token, and those of the patches.
+    /// Returns the number of positions: one for the class token, and one for each patch.
     pub fn positions(&self) -> usize {
         self.patches() + 1
     }

@@ -33,7 +33,7 @@ dims! {
     Heads,
     /// Elements of one head of the decoder.
     HeadDim,
-    /// Layers of the encoder; those of the decoder are `Layers`.
+    /// Layers of the encoder. `Layers` counts the layers of the decoder.
     EncoderLayers,
     /// Token ids.
     Vocab,

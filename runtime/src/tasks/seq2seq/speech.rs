@@ -1,12 +1,8 @@
 //! Speech to text: predicts the text of a clip of sound.
 
-use std::fs;
-use std::io;
-use std::path::Path;
+use serde_json::{Map, Value};
 
-use serde_json::Value;
-
-use crate::data::{Example, Field, RowStreams, RowWriter, file_bytes};
+use crate::data::{Example, Field, RowStreams, RowWriter, file_bytes, read_preprocessing};
 use crate::models::whisper::{
     Batch, LogMel, Target, TargetStream, Whisper, WhisperConfig, WhisperInput, read_wav,
 };
@@ -58,7 +54,7 @@ impl Task for SpeechToText {
         let texts = Texts::open(setup.tokenizer()?, family.vocab, &family.eos)?;
         let frames = 2 * family.source_positions;
         if let Some(folder) = setup.model_folder() {
-            check_preprocessing(folder, frames, family.mels)?;
+            read_preprocessing(folder, |keys| check_preprocessing(keys, frames, family.mels))?;
         }
         // They are checked when the configuration is read.
         let start = family.start as u32;
@@ -111,16 +107,12 @@ impl Task for SpeechToText {
     }
 }
 
-/// Checks that the `preprocessor_config.json` of a folder, if it has one, states the spectrograms that are computed.
-fn check_preprocessing(folder: &Path, frames: usize, mels: usize) -> Result<(), String> {
-    let path = folder.join("preprocessor_config.json");
-    let named = |reason: String| format!("{}: {reason}", path.display());
-    let text = match fs::read(&path) {
-        Ok(text) => text,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(named(error.to_string())),
-    };
-    let keys: Value = serde_json::from_slice(&text).map_err(|error| named(error.to_string()))?;
+/// Checks the keys of a `preprocessor_config.json`: they state the spectrograms that are computed here.
+fn check_preprocessing(
+    keys: &Map<String, Value>,
+    frames: usize,
+    mels: usize,
+) -> Result<(), String> {
     let seconds = frames as f64 * LogMel::HOP as f64 / LogMel::RATE as f64;
     let wanted = [
         ("hop_length", LogMel::HOP as f64),
@@ -134,12 +126,12 @@ fn check_preprocessing(folder: &Path, frames: usize, mels: usize) -> Result<(), 
     for (key, wanted) in wanted {
         let found = keys.get(key).filter(|found| !found.is_null());
         if let Some(found) = found.filter(|found| found.as_f64() != Some(wanted)) {
-            return Err(named(format!("{key} is {found}; only {wanted} is supported here")));
+            return Err(format!("{key} is {found}; only {wanted} is supported here"));
         }
     }
     match keys.get("do_normalize") {
         None | Some(Value::Null | Value::Bool(false)) => Ok(()),
-        Some(found) => Err(named(format!("do_normalize is {found}; only false is supported"))),
+        Some(found) => Err(format!("do_normalize is {found}; only false is supported")),
     }
 }
 

@@ -6,8 +6,8 @@ use crate::tensor::{Rank, Targets, Tensor, Tokens};
 
 /// The rows of this rank of a micro-batch.
 ///
-/// What is made of them has the global batch as first dim. Ranks that share rows, as those of `tp` do, have the same
-/// ones; a dim that is declared `@ cp` is divided over the ranks of `cp`.
+/// Tensors and ids of them have the global batch as first dim. Ranks that share rows, such as ranks of `tp`, have the
+/// same ones; a dim that is declared `@ cp` is divided over the ranks of `cp`.
 pub struct Rows<'a> {
     rank: &'a Rank,
     batch: usize,

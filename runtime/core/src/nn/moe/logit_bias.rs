@@ -26,7 +26,7 @@ pub(super) fn add_logit_bias(logits: &Value, bias: &ParamRef, gradient_axes: Axi
 struct AddLogitBias;
 
 impl AddLogitBias {
-    /// Returns the expression of logits and a row that is added to those of each token.
+    /// Returns the expression of logits with a row that is added to the logits of each token.
     fn sum_with_row() -> Expr {
         Expr { nodes: vec![Node::Leaf(0), Node::Row(1), Node::Add(0, 1)] }
     }

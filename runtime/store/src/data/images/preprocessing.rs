@@ -4,6 +4,8 @@ use std::path::Path;
 
 use serde_json::{Map, Value, json};
 
+use crate::data::read_preprocessing;
+
 use super::size_keys::{ImageSize, number_of, read_size};
 use super::{Resampling, RgbImage};
 
@@ -40,17 +42,7 @@ impl ImagePreprocessing {
     /// # Errors
     /// A file that cannot be read, and a step that is not implemented here, in a message with the file and the key.
     pub fn of_folder(folder: &Path) -> Result<Option<ImagePreprocessing>, String> {
-        let path = folder.join("preprocessor_config.json");
-        let named = |reason: String| format!("{}: {reason}", path.display());
-        let text = match std::fs::read(&path) {
-            Ok(text) => text,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(named(error.to_string())),
-        };
-        let keys: Value =
-            serde_json::from_slice(&text).map_err(|error| named(error.to_string()))?;
-        let keys = keys.as_object().ok_or_else(|| named("it is no JSON object".to_owned()))?;
-        ImagePreprocessing::of_keys(keys).map(Some).map_err(named)
+        read_preprocessing(folder, ImagePreprocessing::of_keys)
     }
 
     /// Reads the keys of a `preprocessor_config.json`. Absent keys have the values of a ViT.
