@@ -138,3 +138,39 @@ impl ImageClassification {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn folders_are_labeled_by_the_names_of_the_model() {
+        let task = |labels: &[&str]| ImageClassification {
+            config: VitConfig {
+                classes: labels.len(),
+                labels: labels.iter().map(|label| (*label).to_owned()).collect(),
+                ..VitConfig::default()
+            },
+            steps: ImagePreprocessing::of_size(8),
+            flags: ImageFlags {
+                image: "image".to_owned(),
+                label: LABEL.to_owned(),
+                mirrors: false,
+                crop_area: None,
+            },
+        };
+        let of_folder = |class: &str, label| {
+            let fields = [(LABEL, Field::Integer(label)), (CLASS, Field::Text(class.to_owned()))];
+            Example::new(fields.map(|(name, field)| (name.to_owned(), field)))
+        };
+        let named = task(&["dog", "cat"]);
+        assert_eq!(named.label(&of_folder("cat", 0)), Ok(1));
+        let unknown = named.label(&of_folder("fox", 0)).unwrap_err();
+        assert_eq!(unknown, "`class` is \"fox\", which is none of the classes in id2label");
+        let numbered = task(&["LABEL_0", "LABEL_1"]);
+        assert_eq!(numbered.label(&of_folder("cat", 0)), Ok(0));
+        // An example without a folder has its own label.
+        let own = Example::new([(LABEL.to_owned(), Field::Text("cat".to_owned()))]);
+        assert_eq!(named.label(&own), Ok(1));
+    }
+}

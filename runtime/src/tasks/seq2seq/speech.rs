@@ -148,3 +148,27 @@ fn samples_of(example: &Example) -> Result<Vec<f32>, String> {
     };
     samples.iter().map(sample).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn other_spectrograms_are_refused() {
+        let check = |keys: Value| check_preprocessing(keys.as_object().unwrap(), 3000, 80);
+        let file = json!({ "hop_length": 160, "n_fft": 400, "sampling_rate": 16000, "feature_size": 80,
+            "chunk_length": 30, "dither": 0.0, "do_normalize": false, "padding_side": "right" });
+        assert_eq!(check(file), Ok(()));
+        assert_eq!(check(json!({})), Ok(()));
+        for (keys, message) in [
+            (json!({ "hop_length": 100 }), "hop_length is 100; only 160 is supported here"),
+            (json!({ "chunk_length": 10 }), "chunk_length is 10; only 30 is supported here"),
+            (json!({ "feature_size": 128 }), "feature_size is 128; only 80 is supported here"),
+            (json!({ "do_normalize": true }), "do_normalize is true; only false is supported"),
+        ] {
+            assert_eq!(check(keys), Err(message.to_owned()));
+        }
+    }
+}
