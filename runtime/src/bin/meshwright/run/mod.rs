@@ -29,7 +29,7 @@ const MAX_PROCESSES: i64 = 4096;
 
 pub fn command() -> Command {
     Command::new("run")
-        .about("Start the processes of a training program, pass signals on to them, and start them again after failures")
+        .about("Start the processes of a training program, pass signals on, and start them again after failures")
         .override_usage("meshwright run [OPTIONS] -- PROGRAM [ARGS]..")
         .arg(
             Arg::new("processes")

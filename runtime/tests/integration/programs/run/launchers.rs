@@ -51,7 +51,9 @@ fn codes_of_mpirun_stand_for_signals() {
 /// `mpirun` kills its processes after SIGTERM.
 #[test]
 fn launchers_get_signals_that_they_pass_on() {
-    let plan = "for s in TERM INT USR1; do trap \"echo $s; exit 75\" $s; done; echo > ready; while :; do sleep 0.01; done";
+    let plan = "for s in TERM INT USR1; do trap \"echo $s; exit 75\" $s; done
+                echo > ready; while :; do sleep 0.01; done"
+        .replace('\n', ";");
     for (launcher, sent, got) in [
         ("mpirun", "TERM", "USR1"),
         ("mpirun", "INT", "USR1"),
@@ -59,7 +61,7 @@ fn launchers_get_signals_that_they_pass_on() {
         ("srun", "INT", "TERM"),
         ("srun", "USR1", "USR1"),
     ] {
-        let folder = Folder::new(&[plan]);
+        let folder = Folder::new(&[&plan]);
         folder.add_program(launcher, &mpirun(OPEN_MPI));
         let mut command = folder.command("");
         command.args(["--launcher", &format!("{launcher} -a"), "--", "./train"]);
