@@ -115,6 +115,27 @@ impl RunLog {
         written.map_err(CheckpointError::io_error("write", &self.path))
     }
 
+    /// Returns the time at which the run that a supervisor supervises at present has begun, in seconds since 1970:
+    /// that of the first attempt that did not continue from a checkpoint in `dir`. `None` if the last attempt of the
+    /// log has ended, or there is no log.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub fn beginning(dir: &Path) -> Result<Option<f64>, CheckpointError> {
+        let events = RunLog::read(dir)?;
+        if events.last().is_none_or(|last| last.event == RunEventKind::End) {
+            return Ok(None);
+        }
+        let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
+        let real_dir = real(dir);
+        let is_inside = |from: &PathBuf| from.starts_with(dir) || real(from).starts_with(&real_dir);
+        let begins = |event: &&RunEvent| {
+            let is_first = event.event == RunEventKind::Start && event.attempt == 1;
+            is_first && !event.from.as_ref().is_some_and(is_inside)
+        };
+        Ok(events.iter().rev().find(begins).map(|event| event.time))
+    }
+
     /// Reads the events of the log in `dir`; none if there is no log.
     ///
     /// # Errors
@@ -227,6 +248,30 @@ mod tests {
         fs::write(dir.join(RUN_LOG), "{\"time\":17").unwrap();
         RunLog::open(&dir).unwrap();
         assert_eq!(RunLog::read(&dir).unwrap(), []);
+    }
+
+    #[test]
+    fn a_run_begins_with_an_attempt_from_elsewhere() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut log = RunLog::open(dir.path()).unwrap();
+        let mut time = 0.0;
+        let mut add = |event: RunEventKind, attempt: u32, from: Option<PathBuf>| {
+            time += 1.0;
+            log.add(&RunEvent { time, from, ..RunEvent::now(event, attempt) }).unwrap();
+            RunLog::beginning(dir.path()).unwrap()
+        };
+        let own = || Some(dir.path().join("step-00000004"));
+        let (start, end) = (RunEventKind::Start, RunEventKind::End);
+        assert_eq!(add(start, 1, None), Some(1.0));
+        assert_eq!(add(end, 1, None), None);
+        // Before the first checkpoint, and after it, also by another supervisor.
+        assert_eq!(add(start, 2, None), Some(1.0));
+        assert_eq!(add(start, 3, own()), Some(1.0));
+        assert_eq!(add(start, 1, own()), Some(1.0));
+        assert_eq!(add(RunEventKind::Signal, 1, None), Some(1.0));
+        // Another run in the same folder, and one that goes on from another folder.
+        assert_eq!(add(start, 1, None), Some(7.0));
+        assert_eq!(add(start, 1, Some("other/step-00000004".into())), Some(8.0));
     }
 
     #[test]
