@@ -21,8 +21,8 @@ use failure::Failure;
 use meshwright::exit_code::exit_on_panic;
 use meshwright::{finish_stdout, print_text};
 
-const ABOUT: &str = "Writes new projects, starts and supervises runs, draws metrics and pipeline schedules, and reports \
-                     GPUs, libraries, checkpoints and clusters";
+const ABOUT: &str = "Writes new projects, starts and supervises runs, draws metrics and pipeline schedules, and \
+                     reports GPUs, libraries, checkpoints and clusters";
 
 fn main() -> ExitCode {
     meshwright::ignore_file_size_signal();

@@ -122,7 +122,7 @@ fn wrong_files_are_refused() {
             "empty.jsonl has no steps, so there is nothing to report",
         ),
         (&["none.jsonl", "-o", "a.html"], "cannot read none.jsonl: No such file or directory"),
-        (&["bad", "-o", "a.html"], "cannot read bad: it is a folder"),
+        (&["bad", "-o", "a.html"], "cannot read bad: Is a directory"),
         (&["m.jsonl"], "needs --output <OUT.html>"),
         (&["-o", "a.html"], "needs <METRICS.jsonl>..."),
         (&["m.jsonl", "-o", "a.svg"], "-o: a.svg does not end in .html, and only HTML is written"),

@@ -31,8 +31,8 @@ pub fn table_of_pauses(runs: &[RunSteps]) -> String {
         );
     }
     page_paragraph(
-        "Pauses: time before a step that is neither of the step nor of a save. A restart makes one, with the steps that \
-         are repeated; an evaluation, too.",
+        "Pauses: time before a step that is neither of the step nor of a save. A restart makes one, with the steps \
+         that are repeated; an evaluation, too.",
     ) + &page_table(["run", "before step", "pause"], 1, rows)
 }
 
