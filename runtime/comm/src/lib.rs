@@ -36,6 +36,8 @@ mod launch;
 mod launch_options;
 mod local;
 mod message_id;
+#[cfg(feature = "mpi")]
+pub mod mpi;
 #[cfg(feature = "cuda")]
 pub mod nccl;
 mod observed;
@@ -47,6 +49,7 @@ pub mod process_launch;
 mod process_ranks;
 mod rank_comms;
 mod rank_table;
+mod reduction;
 mod site;
 mod stats;
 mod sync;

@@ -18,7 +18,7 @@ use meshwright_sim::cluster::SizedCluster;
 use super::config::{Config, ConfigError, MeshSetting, ModelSource, RunSettings};
 use super::console::print_line;
 use super::hub::fetch_models;
-use super::machine::{Machine, open_machine};
+use super::machine::{Machine, open_machine, require_same_settings};
 use super::page::DryRunFiles;
 use super::plan::{Plan, PreparedOutputs, open_resumed, take_saved_settings, with_vocab_of_data};
 use super::record::{MeasuredSteps, Measurements, StepTimer};
@@ -151,6 +151,9 @@ impl<T: Task> TaskTrainer<T> {
         start_clock();
         let machine: Arc<dyn Machine> = Arc::from(machine);
         let prepare = || {
+            if let Some(store) = machine.store() {
+                require_same_settings(store, &config)?;
+            }
             let run = (config.mesh.world_size(), config.dtype.dtype(), config.device);
             given_cluster(config.cluster.as_ref(), run)?;
             let plan = Plan::new::<T>(config.for_preflight(), Arc::clone(&machine), resumed)?;
