@@ -8,8 +8,11 @@ use std::io::Read;
 use serde_json::{Map, Value};
 
 use crate::launch::{RankAssignment, Store, StoreError};
+#[cfg(any(feature = "cuda", feature = "mpi"))]
 use crate::mesh::MeshShape;
 use crate::train::config::{Config, kept_flags};
+#[cfg(any(feature = "cuda", feature = "mpi"))]
+use crate::train::console::counted;
 use crate::train::{Error, Result};
 
 /// The entry of the program itself among the settings of a process.
@@ -26,7 +29,8 @@ pub fn require_ranks(mesh: &MeshShape, assignment: &RankAssignment) -> Result<()
         Ok(())
     } else {
         Err(Error::Input(format!(
-            "--mesh {mesh} has {ranks} ranks, but {world} processes were started; start {ranks}"
+            "--mesh {mesh} has {}, but {world} processes were started; start {ranks}",
+            counted(ranks, "rank")
         )))
     }
 }
