@@ -234,7 +234,7 @@ impl<T: Task> TaskTrainer<T> {
     fn run_to_end(self) -> Result<()> {
         // Of several processes, only that of rank 0 prints.
         let prints = self.plan.machine.own_rank().is_none_or(|rank| rank == 0);
-        if prints {
+        if prints && !self.plan.config.quiet {
             print_line(&self.plan.describe());
         }
         let printed = if self.plan.config.is_dry_run() {
