@@ -12,6 +12,7 @@ mod faults;
 mod folders;
 mod forged;
 mod meshes;
+mod monitoring;
 mod outputs;
 mod pages;
 mod picking;
