@@ -240,6 +240,7 @@ impl<'a> StepReports<'a> {
             seconds,
             attention_balance: None,
             save_failed: None,
+            skipped: None,
             evaluation,
             schedule: None,
             sources: None,

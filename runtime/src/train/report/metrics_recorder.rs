@@ -107,6 +107,7 @@ impl StepObserver for MetricsRecorder<'_> {
             padding: self.dataset.and_then(|dataset| dataset.padding_of_step(report.step - 1)),
             attention_balance: report.attention_balance,
             save_failed: report.save_failed,
+            skipped: report.skipped,
             eval_loss: report.evaluation.map(|evaluation| evaluation.loss),
             eval_perplexity: report.evaluation.map(|evaluation| evaluation.perplexity()),
             eval_bits_per_byte: report.evaluation.and_then(|evaluation| evaluation.bits_per_byte),

@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use crate::train::{Error, Result};
 
 /// Keys of a line of the metrics file that are not a program's.
-pub(super) const TRAINER_KEYS: [&str; 21] = [
+pub(super) const TRAINER_KEYS: [&str; 22] = [
     "step",
     "loss",
     "grad_norm",
@@ -24,6 +24,7 @@ pub(super) const TRAINER_KEYS: [&str; 21] = [
     "padding",
     "attention_balance",
     "save_failed",
+    "skipped",
     "eval_loss",
     "eval_perplexity",
     "eval_bits_per_byte",

@@ -23,9 +23,15 @@ mod observe;
 mod observer_tests;
 mod rank_loop;
 mod record_steps;
+#[cfg(test)]
+mod replica_tests;
+mod replicas;
 mod sample;
 mod save;
 mod shared;
+#[cfg(test)]
+mod skip_tests;
+mod skipped_steps;
 #[cfg(test)]
 mod slow_file_tests;
 #[cfg(test)]
