@@ -19,6 +19,8 @@ mod picking;
 mod pipelines;
 mod plan;
 mod preflight;
+#[cfg(feature = "mpi")]
+mod processes;
 mod record;
 mod refusals;
 mod reports;

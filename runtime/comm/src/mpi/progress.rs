@@ -23,8 +23,8 @@ use super::library::Library;
 use super::scratch::ScratchAllocator;
 use super::tags::Tags;
 
-/// Time without progress after which the thread sleeps between tests. Before that it yields: a thread that sleeps limits
-/// the bandwidth, and one that never does takes a core from computation.
+/// Time without progress after which the thread sleeps between tests. Before that it yields: a thread that sleeps
+/// limits the bandwidth, and one that never does takes a core from computation.
 const YIELD_TIME: Duration = Duration::from_millis(2);
 /// Sleep between tests.
 const SLEEP: Duration = Duration::from_micros(50);
@@ -90,8 +90,9 @@ impl Progress {
         }
     }
 
-    /// Carries out requests until the rank leaves.
-    pub fn run(mut self, requests: &Receiver<Request>) {
+    /// Carries out requests until the rank leaves. Returns the library if all ranks have finished, so that its use may
+    /// end.
+    pub fn run(mut self, requests: &Receiver<Request>) -> Option<Library> {
         let (mut last_progress, mut end_limit) = (Instant::now(), None);
         while self.failure.get().is_none() {
             let is_idle = self.is_idle();
@@ -113,7 +114,8 @@ impl Progress {
                     let closed = |call: NumberedCall<'_>| CommError::Closed {
                         rank: call.member.world_rank(),
                     };
-                    return self.fail_all(closed);
+                    self.fail_all(closed);
+                    return None;
                 }
                 Err(RecvTimeoutError::Timeout) => has_advanced = false,
             }
@@ -125,6 +127,7 @@ impl Progress {
             }
         }
         self.refuse_all(requests);
+        None
     }
 
     fn is_idle(&self) -> bool {
@@ -270,22 +273,17 @@ impl Progress {
         }
     }
 
-    /// Waits for the other ranks, and ends the use of MPI; not after a failure of one, for which MPI would wait.
-    fn finish(self, limit: Duration) {
+    /// Waits for the other ranks, and returns the library; not after a failure of one, for which MPI would wait.
+    fn finish(self, limit: Duration) -> Option<Library> {
         let start = Instant::now();
-        let Ok(barrier) = self.library.barrier(self.groups.all) else { return };
-        let mut requests = [barrier];
-        loop {
-            match self.library.test(&mut requests) {
-                Ok(completed) if completed.is_empty() => {}
-                Ok(_) => return self.library.finalize(),
-                Err(_) => return,
-            }
+        let mut requests = [self.library.barrier(self.groups.all).ok()?];
+        while self.library.test(&mut requests).ok()?.is_empty() {
             if start.elapsed() > limit || self.peers.failed_peer().is_some() {
-                return;
+                return None;
             }
             thread::sleep(SLEEP);
         }
+        Some(self.library)
     }
 }
 

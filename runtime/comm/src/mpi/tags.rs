@@ -55,7 +55,7 @@ impl Tags {
         identity * 4 + dtype
     }
 
-    /// Returns true if a message with the tag `sent` may be the one of the tag `expected`. One of them may be without an
+    /// Returns true if a message with the tag `sent` may be the one of the tag `expected`. Either may be without an
     /// identity.
     pub fn match_messages(sent: c_int, expected: c_int) -> bool {
         let same_identity = sent / 4 == expected / 4 || sent / 4 == 0 || expected / 4 == 0;

@@ -67,6 +67,7 @@ fn flags_reach_their_fields() {
          --min-lr 1e-5 --betas 0.8,0.99 --eps 1e-6 \
          --weight-decay 0 --clip 0 --explain --save out --save-every 10 --save-async --keep 2 --max-failed-saves 5 \
          --resume out/latest --new-data --stop-after 3h50m --export-hf hf --metrics m.jsonl --trace t.json \
+         --on-nan skip=3 --check-replicas 25 \
          --report r.html --stage-times s.json --tensorboard tb \
          --prometheus n.prom --quiet --sample-tokens 0 --checks off --keep-best \
          --eval-data v.bin \
@@ -88,6 +89,7 @@ fn flags_reach_their_fields() {
         dtype: Precision::Bf16,
         reduce_dtype: Precision::Bf16,
         checks: Checks::Off,
+        check_replicas: Some(25),
         threads: Some(3),
         model: ModelSource::New(ModelSizes {
             hidden: 64,
@@ -140,6 +142,7 @@ fn flags_reach_their_fields() {
             clip: None,
             ema: Some(0.999),
         },
+        on_nan: OnNan::Skip(3.try_into().unwrap()),
         preflight: None,
         save: Some(SaveConfig {
             dir: "out".into(),
@@ -289,7 +292,8 @@ fn all_contract_flags_are_known() {
     let contract = "mesh device dtype zero recompute schedule virtual-stages stages micro-batches cp init-from data \
         tokenizer optimizer momentum ema reduce-dtype memory-limit order documents pack mask-borders batch seq steps \
         seed lr lr-schedule warmup min-lr betas eps weight-decay clip save save-every keep max-failed-saves resume \
-        stop-after export-hf metrics tensorboard trace explain config balance z-loss simulate tokens out architecture";
+        stop-after on-nan check-replicas export-hf metrics tensorboard trace explain config balance z-loss simulate \
+        tokens out architecture";
     for name in contract.split_whitespace() {
         assert!(Flag::find(name).is_some(), "--{name} is not known");
     }
