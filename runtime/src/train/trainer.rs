@@ -277,7 +277,10 @@ impl<T: Task> TaskTrainer<T> {
         let is_traced =
             trace.is_some() || plan.config.record.is_some() && plan.machine.device().is_gpu;
         let tracer = is_traced.then(Tracer::new);
-        let options = LaunchOptions { tracer: tracer.clone(), ..LaunchOptions::default() };
+        let timeout = plan.config.comm_timeout.0;
+        let tracer_of_ranks = tracer.clone();
+        let options =
+            LaunchOptions { timeout, tracer: tracer_of_ranks, ..LaunchOptions::default() };
         let mesh = &plan.config.mesh;
         let measurements = Measurements::default();
         let body = |comms: RankComms| {

@@ -7,6 +7,8 @@ mod gpus;
 mod host_memory;
 #[cfg(feature = "cuda")]
 mod message_path;
+#[cfg(feature = "cuda")]
+mod process_store;
 
 use std::sync::Once;
 
@@ -251,8 +253,11 @@ impl Machine for NoMachine {
 fn open_gpus(config: &Config, assignment: Option<RankAssignment>) -> Result<Box<dyn Machine>> {
     let (mesh, nondeterministic) = (&config.mesh, config.nondeterministic);
     Ok(Box::new(match assignment {
-        Some(assignment) => Gpus::of_process(mesh, &assignment, nondeterministic)?,
-        None => Gpus::of_host(mesh, nondeterministic)?,
+        Some(assignment) => {
+            let store = process_store::store_options(config, &assignment)?;
+            Gpus::of_process(mesh, &assignment, &store, nondeterministic)?
+        }
+        None => Gpus::of_host(mesh, nondeterministic)?.with_timeout(config.comm_timeout.0),
     }))
 }
 

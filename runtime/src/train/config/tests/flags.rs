@@ -59,7 +59,7 @@ fn device_decides_defaults() {
 fn flags_reach_their_fields() {
     let config = parse(
         "--mesh fsdp=2,cp=2 --device cuda --nondeterministic --no-graphs --dtype bf16 --reduce-dtype bf16 --zero 2 \
-         --recompute every=2 --cp hybrid=2 --micro-batches 4 --memory-limit 1.5GiB --threads 3 --hidden 64 --layers 2 \
+         --comm-timeout 1m30s --recompute every=2 --cp hybrid=2 --micro-batches 4 --memory-limit 1.5GiB --threads 3 --hidden 64 --layers 2 \
          --heads 8 --kv-heads 2 --ffn 100 --vocab 300 --tied --experts 6 --top-k 3 --family qwen3 \
          --data d.bin --tokenizer t.json \
          --text-key body --token-dtype u32 --order shuffled --documents 7 --pack --mask-borders --batch 8 --seq 32 \
@@ -139,6 +139,8 @@ fn flags_reach_their_fields() {
             clip: None,
             ema: Some(0.999),
         },
+        comm_timeout: TimeLimit(Duration::from_secs(90)),
+        heartbeat_limit: TimeLimit(Duration::from_secs(60)),
         preflight: None,
         save: Some(SaveConfig {
             dir: "out".into(),
