@@ -27,8 +27,9 @@ use poll::PollSet;
 const HANDSHAKE_TIME: Duration = Duration::from_secs(5);
 /// Most connections that are not admitted, in addition to one for each rank. The oldest one gives way.
 const MAX_NEWCOMERS: usize = 64;
-/// Connections that are accepted in one turn, so that requests of ranks are served in between.
-const ACCEPTED_PER_TURN: usize = 16;
+/// Connections that are accepted in one turn, so that requests of ranks are served in between: as many as the system
+/// keeps.
+const ACCEPTED_PER_TURN: usize = 128;
 /// Pause after an error of `accept`, such as too many open files.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// Longest time between two checks of time limits.
