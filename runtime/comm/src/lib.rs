@@ -30,6 +30,7 @@ mod dry_run;
 mod engine;
 mod error;
 mod exposed_time;
+mod flight;
 mod group_member;
 mod in_use;
 mod launch;
@@ -61,8 +62,11 @@ pub use communicator::Communicator;
 pub use completion::{Completion, Promise};
 pub use engine::{Engine, ProcessGroup};
 pub use error::{CommError, CommFailure, RankExit};
+pub use flight::{FlightError, FlightFolder, FlightReport};
 pub use group_member::GroupMember;
-pub use launch::{FailureCause, LaunchError, RankFailure, launch, launch_rank, launch_with};
+pub use launch::{
+    FailureCause, LaunchError, RankFailure, launch, launch_coded, launch_rank, launch_with,
+};
 pub use launch_options::LaunchOptions;
 pub use meshwright_backend::ReduceOp;
 pub use message_id::MessageId;

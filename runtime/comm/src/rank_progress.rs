@@ -15,7 +15,7 @@ pub struct RankProgress {
     pub last_call: String,
 }
 
-/// `in step 812; its last call, number 4410, was all_gather of blocks.3 over tp`.
+/// ``in step 812; its last call was all_gather of `blocks.3` over tp, number 4410``.
 impl fmt::Display for RankProgress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.step {
@@ -24,8 +24,8 @@ impl fmt::Display for RankProgress {
         }
         match (self.calls, self.is_communicating) {
             (0, _) => f.write_str(", and has made no call"),
-            (calls, true) => write!(f, ", and waits in its call {calls}, {}", self.last_call),
-            (calls, false) => write!(f, "; its last call was number {calls}, {}", self.last_call),
+            (_, true) => write!(f, ", and waits in {}", self.last_call),
+            (_, false) => write!(f, "; its last call was {}", self.last_call),
         }
     }
 }

@@ -57,6 +57,8 @@ pub struct Call {
     pub site: Site,
     /// Payload bytes that this rank sends, as [`CommStats::bytes`](super::CommStats) counts them.
     pub bytes: usize,
+    /// Index in the [flight recorder](super::flight) of the rank.
+    pub(crate) index: u64,
 }
 
 impl CommOp {

@@ -24,6 +24,7 @@ mod token_source;
 
 pub use error::StoreError;
 pub use process_rank::{ProcessRank, RankAssignmentError};
+pub(crate) use random::random_digits;
 pub use rank_assignment::RankAssignment;
 pub use store::{Store, StoreOptions};
 pub use token::Token;

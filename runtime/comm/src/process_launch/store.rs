@@ -263,12 +263,7 @@ impl Peers for Store {
     fn describe_idle(&self) -> String {
         let idle = self.notices.idle_ranks();
         let lines = idle.iter().map(|idle| {
-            format!(
-                "\n  rank {} has been for {} s {}",
-                idle.rank,
-                idle.since.as_secs(),
-                idle.progress
-            )
+            format!("\n  rank {}, for {} s: {}", idle.rank, idle.since.as_secs(), idle.progress)
         });
         lines.collect()
     }

@@ -6,6 +6,7 @@ mod calibrate;
 mod ckpt;
 mod clusters;
 mod failure;
+mod flight;
 mod new;
 mod plot;
 mod schedule;
@@ -53,6 +54,7 @@ fn run_command_line() -> Result<bool, Failure> {
         Some(("ckpt", matches)) => ckpt::run_command(matches),
         Some(("clusters", matches)) => clusters::run_command(matches),
         Some(("calibrate", matches)) => calibrate::run_command(matches),
+        Some(("flight", matches)) => flight::run_command(matches),
         Some(("new", matches)) => new::run_command(matches),
         Some(("plot", matches)) => plot::run_command(matches),
         _ => probe(),
@@ -79,6 +81,7 @@ fn command() -> Command {
             ckpt::command(),
             clusters::command(),
             calibrate::command(),
+            flight::command(),
         ])
 }
 

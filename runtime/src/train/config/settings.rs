@@ -241,6 +241,9 @@ settings! {
         export_shard_size: Option<Bytes>, "BYTES" => #[serde(skip)] export_shard_size;
     }
     group REPORTS {
+        "Folder for the last calls of each rank, which are written when a run fails and on SIGUSR2, for `meshwright \
+         flight` [default: flight in the folder of --save]"
+        flight: Option<PathBuf>, "DIR" => #[serde(skip)] flight;
         "Write one JSON object per step"
         metrics: Option<PathBuf>, "FILE.jsonl" => metrics;
         "Write the metrics of each step to an event file in DIR, for TensorBoard"

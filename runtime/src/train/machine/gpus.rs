@@ -202,6 +202,10 @@ impl Machine for Gpus {
         self.process.as_ref().map(|(rank, _)| *rank)
     }
 
+    fn run_id(&self) -> Option<String> {
+        self.process.as_ref().map(|(_, store)| store.run_id().to_owned())
+    }
+
     fn announce_failure(&self, error: &Error) {
         if let Some((_, store)) = &self.process {
             let (code, error) = (error.exit_code(), error.to_string().into());
@@ -214,7 +218,10 @@ impl Machine for Gpus {
             return Ok(comms);
         };
         let peers = match &self.process {
-            Some((_, store)) => Arc::clone(store) as Arc<dyn Peers>,
+            Some((_, store)) => {
+                store.report_progress(comms.progress_reader());
+                Arc::clone(store) as Arc<dyn Peers>
+            }
             None => comms.peers(),
         };
         let (shape, rank) = (*comms.shape(), comms.rank());

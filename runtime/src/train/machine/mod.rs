@@ -35,6 +35,11 @@ pub trait Machine: Send + Sync {
         None
     }
 
+    /// Returns the identifier of the run that its processes share; `None` if all ranks are threads of this one.
+    fn run_id(&self) -> Option<String> {
+        None
+    }
+
     /// Announces to the processes of the other ranks that this one fails before its rank starts; nothing if all ranks
     /// are threads of this one.
     fn announce_failure(&self, _error: &Error) {}
