@@ -51,30 +51,38 @@ struct Group {
     messages: Box<[[u64; 2]]>,
 }
 
-/// A call.
+/// A call, in one cache line.
 #[derive(Debug)]
+#[repr(align(64))]
 struct Entry {
     field: Arc<str>,
-    op: &'static str,
-    axes: AxisSet,
-    sequence: SequenceKind,
-    dtype: Option<DType>,
-    reduce: Option<ReduceOp>,
-    /// World rank of the root or of the other end of a message.
-    peer: Option<u32>,
     /// Position in the sequence, from 1.
     number: u64,
-    step: u64,
     elements: u64,
     bytes: u64,
     /// Nanoseconds since the origin.
     issued: u64,
+    step: u32,
+    /// World rank of the root or of the other end of a message, or [`NO_PEER`].
+    peer: u32,
+    /// Code of the operation.
+    op: u8,
+    axes: AxisSet,
+    sequence: SequenceKind,
+    dtype: Option<DType>,
+    reduce: Option<ReduceOp>,
 }
+
+const NO_PEER: u32 = u32::MAX;
+
+const _: () = assert!(size_of::<Entry>() == 64);
 
 /// Start and end of a call, in nanoseconds since the origin; 0 before. The start is known if this process transfers the
 /// data.
 #[derive(Debug, Default)]
 struct Times {
+    /// Index of the call: one that has left the ring may end later.
+    index: AtomicU64,
     started: AtomicU64,
     ended: AtomicU64,
 }
@@ -124,14 +132,14 @@ impl FlightRecorder {
         *number += 1;
         let entry = Entry {
             field: Arc::clone(call.site.shared_field()),
-            op: call.op.name(),
+            op: call.op.code(),
             axes: call.axes,
             sequence,
             dtype: call.dtype,
             reduce,
-            peer: peer.map(|peer| peer.world_rank as u32),
+            peer: peer.map_or(NO_PEER, |peer| peer.world_rank as u32),
             number: *number,
-            step,
+            step: step as u32,
             elements: elements as u64,
             bytes: call.bytes as u64,
             issued,
@@ -140,6 +148,7 @@ impl FlightRecorder {
         ring.calls += 1;
         let slot = index as usize % CAPACITY;
         if let Some(times) = self.times.get() {
+            times[slot].index.store(index, Relaxed);
             times[slot].started.store(0, Relaxed);
             times[slot].ended.store(0, Relaxed);
         } else {
@@ -153,21 +162,26 @@ impl FlightRecorder {
         index
     }
 
-    /// Notes the start of a transfer. A call that has left the ring changes the times of another one, which is rare:
-    /// it was in flight for a thousand further calls.
+    /// Notes the start of a transfer.
     pub fn mark_start(&self, index: u64, at: Instant) {
-        if let Some(times) = self.times.get() {
-            times[index as usize % CAPACITY].started.store(self.nanos(at).max(1), Relaxed);
+        if let Some(times) = self.times_of(index) {
+            times.started.store(self.nanos(at).max(1), Relaxed);
         }
     }
 
     /// Notes the end of a call, unless it is known: the end of an asynchronous transfer is before that of the wait.
     pub fn mark_end(&self, index: u64, at: Instant) {
-        let Some(times) = self.times.get() else { return };
-        let ended = &times[index as usize % CAPACITY].ended;
-        if ended.load(Relaxed) == 0 {
-            ended.store(self.nanos(at).max(1), Relaxed);
+        if let Some(times) = self.times_of(index)
+            && times.ended.load(Relaxed) == 0
+        {
+            times.ended.store(self.nanos(at).max(1), Relaxed);
         }
+    }
+
+    /// Returns the times of a call that is in the ring.
+    fn times_of(&self, index: u64) -> Option<&Times> {
+        let times = self.times.get()?.get(index as usize % CAPACITY)?;
+        (times.index.load(Relaxed) == index).then_some(times)
     }
 
     /// Notes that a call has failed: the failure of the rank follows from it.
@@ -230,7 +244,7 @@ impl FlightRecorder {
         let known = |time: &AtomicU64| Some(time.load(Relaxed)).filter(|time| *time > 0);
         Some(CallRecord {
             index,
-            step: entry.step,
+            step: entry.step.into(),
             axes: axes_name(entry.axes),
             sequence: match entry.sequence {
                 SequenceKind::Blocking => Sequence::Blocking,
@@ -239,12 +253,12 @@ impl FlightRecorder {
                 SequenceKind::Received => Sequence::Received,
             },
             number: entry.number,
-            op: entry.op.to_owned(),
+            op: CommOp::name_of(entry.op).to_owned(),
             reduce: entry.reduce.map(|reduce| reduce.name().to_owned()),
             dtype: entry.dtype.map(|dtype| dtype.name().to_owned()),
             elements: entry.elements,
             bytes: entry.bytes,
-            peer: entry.peer.map(|peer| peer as usize),
+            peer: Some(entry.peer as usize).filter(|_| entry.peer != NO_PEER),
             field: entry.field.to_string(),
             issued: micros(entry.issued),
             started: known(&times.started).map(micros),
@@ -283,7 +297,7 @@ impl Entry {
     fn describe(&self) -> String {
         format!(
             "{} of `{}` over {}, number {}",
-            self.op,
+            CommOp::name_of(self.op),
             self.field,
             axes_name(self.axes),
             self.number
