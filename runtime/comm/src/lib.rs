@@ -37,6 +37,8 @@ mod launch;
 mod launch_options;
 mod local;
 mod message_id;
+#[cfg(feature = "mpi")]
+pub mod mpi;
 #[cfg(feature = "cuda")]
 pub mod nccl;
 mod observed;
@@ -49,6 +51,7 @@ mod process_ranks;
 mod rank_comms;
 mod rank_progress;
 mod rank_table;
+mod reduction;
 mod site;
 mod stats;
 mod sync;

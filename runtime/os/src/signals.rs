@@ -13,7 +13,7 @@ use libc::c_int;
 use super::exit_code::STOPPED;
 
 /// The signals that ask for a stop.
-const STOP_SIGNALS: [(c_int, &str); 4] = [
+pub(super) const STOP_SIGNALS: [(c_int, &str); 4] = [
     (libc::SIGTERM, "SIGTERM"),
     (libc::SIGINT, "SIGINT"),
     (libc::SIGUSR1, "SIGUSR1"),
@@ -126,7 +126,8 @@ fn name_of(signal: c_int) -> &'static str {
     STOP_SIGNALS.iter().find(|(known, _)| *known == signal).map_or("a signal", |(_, name)| name)
 }
 
-fn is_ignored(signal: c_int) -> bool {
+/// Returns true if a signal has no effect on this process.
+pub(super) fn is_ignored(signal: c_int) -> bool {
     // SAFETY: `action` is writable, and the call only reads how the signal is handled.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
@@ -135,7 +136,8 @@ fn is_ignored(signal: c_int) -> bool {
     }
 }
 
-fn set_handler(signal: c_int, handler: libc::sighandler_t) {
+/// Handles a signal by a function, or as `SIG_DFL` or `SIG_IGN` say.
+pub(super) fn set_handler(signal: c_int, handler: libc::sighandler_t) {
     // SAFETY: `action` is a valid value of zeros, and `handler` is `SIG_DFL` or a function of the expected type that
     // calls only functions which are allowed in handlers.
     unsafe {

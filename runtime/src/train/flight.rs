@@ -14,7 +14,8 @@ pub fn flight_folder(plan: &Plan) -> Option<Arc<FlightFolder>> {
     let saved = || Some(plan.config.save.as_ref()?.dir.join("flight"));
     let path = plan.config.flight.clone().or_else(saved)?;
     watch_report_signal();
-    Some(Arc::new(FlightFolder::new(path, plan.machine.run_id())))
+    let run = plan.machine.store().map(|store| store.run_id().to_owned());
+    Some(Arc::new(FlightFolder::new(path, run)))
 }
 
 /// Names the folder after a failure.

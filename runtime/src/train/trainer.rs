@@ -19,7 +19,7 @@ use super::config::{Config, ConfigError, MeshSetting, ModelSource, RunSettings};
 use super::console::print_line;
 use super::flight::{announce_flight, flight_folder};
 use super::hub::fetch_models;
-use super::machine::{Machine, open_machine};
+use super::machine::{Machine, open_machine, require_same_settings};
 use super::page::DryRunFiles;
 use super::plan::{Plan, PreparedOutputs, open_resumed, take_saved_settings, with_vocab_of_data};
 use super::record::{MeasuredSteps, Measurements, StepTimer};
@@ -152,6 +152,9 @@ impl<T: Task> TaskTrainer<T> {
         start_clock();
         let machine: Arc<dyn Machine> = Arc::from(machine);
         let prepare = || {
+            if let Some(store) = machine.store() {
+                require_same_settings(store, &config)?;
+            }
             let run = (config.mesh.world_size(), config.dtype.dtype(), config.device);
             given_cluster(config.cluster.as_ref(), run)?;
             let plan = Plan::new::<T>(config.for_preflight(), Arc::clone(&machine), resumed)?;
@@ -232,7 +235,7 @@ impl<T: Task> TaskTrainer<T> {
     fn run_to_end(self) -> Result<()> {
         // Of several processes, only that of rank 0 prints.
         let prints = self.plan.machine.own_rank().is_none_or(|rank| rank == 0);
-        if prints {
+        if prints && !self.plan.config.quiet {
             print_line(&self.plan.describe());
         }
         let printed = if self.plan.config.is_dry_run() {

@@ -248,6 +248,10 @@ settings! {
         metrics: Option<PathBuf>, "FILE.jsonl" => metrics;
         "Write the metrics of each step to an event file in DIR, for TensorBoard"
         tensorboard: Option<PathBuf>, "DIR" => tensorboard;
+        "Write the latest metrics in the text format of Prometheus, at most every 10 s, for a node exporter"
+        prometheus: Option<PathBuf>, "FILE.prom" => prometheus;
+        "Print no progress and no description of the run, only warnings, errors and the summary at its end"
+        quiet: bool => #[serde(skip)] quiet;
         "Time between two lines of the loss, such as 30s; a terminal shows each step below them"
         log_every: TimeLimit = "10s", "TIME" => #[serde(skip)] log_every;
         "Write a trace of compute and communication of every rank, for Perfetto; with --simulate and --plan, of the \

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::backend::{Backend, DType};
-use crate::comm::{LaunchOptions, Peers, RankComms, RankExit, nccl};
+use crate::comm::{LaunchOptions, Peers, RankComms, nccl};
 use crate::launch::{RankAssignment, Store, StoreOptions};
 use crate::layout::AxisSet;
 use crate::mesh::MeshShape;
@@ -21,6 +21,7 @@ use meshwright_cuda::{
 
 use super::message_path::{message_path, require_one_message_path};
 use super::process_store::{of_store, open_store};
+use super::processes::require_ranks;
 use super::{Machine, MachineDevice, gpu_choice};
 
 /// GPUs, with one driver per rank. Ranks whose drivers are of the same device share it.
@@ -202,15 +203,8 @@ impl Machine for Gpus {
         self.process.as_ref().map(|(rank, _)| *rank)
     }
 
-    fn run_id(&self) -> Option<String> {
-        self.process.as_ref().map(|(_, store)| store.run_id().to_owned())
-    }
-
-    fn announce_failure(&self, error: &Error) {
-        if let Some((_, store)) = &self.process {
-            let (code, error) = (error.exit_code(), error.to_string().into());
-            store.announce_exit(&RankExit::Failed { error, code });
-        }
+    fn store(&self) -> Option<&Arc<Store>> {
+        self.process.as_ref().map(|(_, store)| store)
     }
 
     fn connect(&self, comms: RankComms, backend: &dyn Backend) -> Result<RankComms> {
@@ -356,18 +350,6 @@ fn env_switch(name: &str) -> Result<bool> {
         Err(_) | Ok("" | "0") => Ok(false),
         Ok("1") => Ok(true),
         Ok(other) => Err(refused(format!("{name}={other} is neither 0 nor 1"))),
-    }
-}
-
-/// Checks that there are as many processes as ranks.
-fn require_ranks(mesh: &MeshShape, assignment: &RankAssignment) -> Result<()> {
-    let (ranks, world) = (mesh.world_size(), assignment.world);
-    if ranks == world {
-        Ok(())
-    } else {
-        Err(Error::Input(format!(
-            "--mesh {mesh} has {ranks} ranks, but {world} processes were started; start {ranks}"
-        )))
     }
 }
 

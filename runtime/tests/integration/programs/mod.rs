@@ -7,6 +7,7 @@ mod clusters;
 mod meshwright;
 mod new_project;
 mod plot;
+mod run;
 mod schedule_input;
 mod stdout;
 mod tokenize;

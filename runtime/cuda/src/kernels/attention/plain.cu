@@ -1,5 +1,5 @@
 // Attention without tensor cores, for f32 and for operands that the tensor-core kernels do not support: any head dim,
-// any alignment. Results are of type O: that of the operands, or f32.
+// any alignment. Results are of type O: that of the operands, or f32. The includer defines DROPOUT, 0 or 1.
 
 // Updates this thread's elements of sums[i, :] = sums[i, :] * factor + weights[i, :] * rows.
 __device__ inline void add_weighted(float* sums, float factor, const float* weights, const float* rows, int dim) {
@@ -56,6 +56,7 @@ __device__ inline void forward(const T* q, const T* k, const T* v, O* out, float
         float correction = expf(max - base), weight = expf(score - base);
         max = new_max;
         sum = sum * correction + warp_reduce(weight, Sum(), TILE);
+        if constexpr (DROPOUT) weight *= factor_of(at.batch, at.head, row, col + j, x);
         weights[i * TILE + j] = weight;
         __syncwarp();
         add_weighted(sums, correction, weights, values, value_dim);
@@ -97,6 +98,7 @@ __device__ inline void backward_queries(const T* q, const T* k, const T* v, cons
         __syncthreads();
         float product = dot(queries + i * stride_of(head_dim), keys + j * stride_of(head_dim), head_dim);
         float weight_gradient = dot(douts + i * stride_of(value_dim), values + j * stride_of(value_dim), value_dim);
+        if constexpr (DROPOUT) weight_gradient *= factor_of(at.batch, at.head, row, col + j, x);
         Score score = score_of(product, at.head, row, col + j, s, x);
         Gradients of_score = gradients(score.value, weight_gradient, row_lse, row_delta, seen.has(col + j));
         weights[i * TILE + j] = of_score.score * score.slope;
@@ -143,9 +145,11 @@ __device__ inline void backward_keys(const T* q, const T* k, const T* v, const T
             float product = dot(keys + i * stride_of(head_dim), queries + j * stride_of(head_dim), head_dim);
             float weight_gradient = dot(values + i * stride_of(value_dim), douts + j * stride_of(value_dim), value_dim);
             bool seen = seen_by(col + j, at.batch, s, x).has(key);
+            float factor = 1;
+            if constexpr (DROPOUT) factor = factor_of(at.batch, head, col + j, key, x);
             Score score = score_of(product, head, col + j, key, s, x);
-            Gradients of_score = gradients(score.value, weight_gradient, lse[number], delta[number], seen);
-            weights[i * TILE + j] = of_score.weight;
+            Gradients of_score = gradients(score.value, weight_gradient * factor, lse[number], delta[number], seen);
+            weights[i * TILE + j] = of_score.weight * factor;
             score_gradients[i * TILE + j] = of_score.score * score.slope;
             __syncwarp();
             add_weighted(key_sums, 1, score_gradients, queries, head_dim);

@@ -67,7 +67,8 @@ fn flags_reach_their_fields() {
          --min-lr 1e-5 --betas 0.8,0.99 --eps 1e-6 \
          --weight-decay 0 --clip 0 --explain --save out --save-every 10 --save-async --keep 2 --max-failed-saves 5 \
          --resume out/latest --new-data --stop-after 3h50m --export-hf hf --metrics m.jsonl --trace t.json \
-         --report r.html --flight fl --stage-times s.json --tensorboard tb --sample-tokens 0 --checks off --keep-best \
+         --report r.html --flight fl --stage-times s.json --tensorboard tb --prometheus n.prom --quiet \
+         --sample-tokens 0 --checks off --keep-best \
          --eval-data v.bin \
          --eval-every 9 --eval-steps 3 --early-stop 2",
     )
@@ -159,6 +160,8 @@ fn flags_reach_their_fields() {
         flight: Some("fl".into()),
         metrics: Some("m.jsonl".into()),
         tensorboard: Some("tb".into()),
+        prometheus: Some("n.prom".into()),
+        quiet: true,
         log_every: TimeLimit(Duration::from_secs(10)),
         trace: Some("t.json".into()),
         stage_times: Some("s.json".into()),
