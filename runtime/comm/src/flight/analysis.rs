@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::super::rank_table::name_ranks;
 use super::channel::{ChannelKey, ChannelKind, Channels, channel_of, channels};
-use super::file::{CallRecord, End, RankRecord};
+use super::file::{End, FlightCall, RankRecord};
 
 /// Microseconds that a rank of a run that goes on may wait for another one without being listed.
 const USUAL_WAIT: u64 = 2_000_000;
@@ -13,7 +13,7 @@ const FEWEST_ARRIVALS: usize = 10;
 
 /// A cause.
 #[derive(Debug)]
-pub struct Finding {
+pub struct FlightCause {
     pub text: String,
     pub culprits: Vec<usize>,
 }
@@ -21,14 +21,14 @@ pub struct Finding {
 /// A rank that waits in a call.
 struct Wait<'a> {
     record: &'a RankRecord,
-    call: &'a CallRecord,
+    call: &'a FlightCall,
     channel: ChannelKey,
     /// The members that have not issued the call.
     missing: Vec<usize>,
 }
 
 /// Returns the causes, the most telling ones first.
-pub fn analyze(records: &[RankRecord]) -> Vec<Finding> {
+pub fn analyze(records: &[RankRecord]) -> Vec<FlightCause> {
     let channels = channels(records);
     let mut findings = failures(records);
     findings.extend(differences(&channels));
@@ -40,26 +40,26 @@ pub fn analyze(records: &[RankRecord]) -> Vec<Finding> {
 }
 
 /// Ranks that have failed by themselves.
-fn failures(records: &[RankRecord]) -> Vec<Finding> {
+fn failures(records: &[RankRecord]) -> Vec<FlightCause> {
     let failed = records.iter().filter(|record| record.end == End::Failed);
     let failed = failed.filter(|record| record.stopped_by.is_none());
     let finding = |record: &RankRecord| {
         let message = record.message.as_deref().and_then(|text| text.lines().next());
         let reason = message.map(|line| format!(": {line}")).unwrap_or_default();
         let text = format!("rank {} has failed in step {}{reason}", record.rank, record.step);
-        Finding { text, culprits: vec![record.rank] }
+        FlightCause { text, culprits: vec![record.rank] }
     };
     failed.map(finding).collect()
 }
 
 /// The first number of each channel at which its members have issued different calls. Later ones follow from it.
-fn differences(channels: &Channels<'_>) -> Vec<Finding> {
-    let mut found: Vec<(u64, Finding)> = Vec::new();
+fn differences(channels: &Channels<'_>) -> Vec<FlightCause> {
+    let mut found: Vec<(u64, FlightCause)> = Vec::new();
     for (key, ranks) in channels {
         let numbers: BTreeSet<u64> =
             ranks.values().flat_map(|own| own.calls.keys().copied()).collect();
         let difference = numbers.into_iter().find_map(|number| {
-            let calls: Vec<(usize, &CallRecord)> = ranks
+            let calls: Vec<(usize, &FlightCall)> = ranks
                 .iter()
                 .filter_map(|(rank, own)| Some((*rank, *own.calls.get(&number)?)))
                 .collect();
@@ -76,8 +76,12 @@ fn differences(channels: &Channels<'_>) -> Vec<Finding> {
     found.into_iter().map(|(_, finding)| finding).take(1).collect()
 }
 
-fn describe_difference(key: &ChannelKey, number: u64, calls: &[(usize, &CallRecord)]) -> Finding {
-    let mut kinds: Vec<(&CallRecord, Vec<usize>)> = Vec::new();
+fn describe_difference(
+    key: &ChannelKey,
+    number: u64,
+    calls: &[(usize, &FlightCall)],
+) -> FlightCause {
+    let mut kinds: Vec<(&FlightCall, Vec<usize>)> = Vec::new();
     for (rank, call) in calls {
         match kinds.iter_mut().find(|(known, _)| known.matches(call)) {
             Some((_, ranks)) => ranks.push(*rank),
@@ -100,13 +104,13 @@ fn describe_difference(key: &ChannelKey, number: u64, calls: &[(usize, &CallReco
     let group = name_ranks(&key.members);
     let text =
         format!("{group} have issued different calls as their number {number}:{}", lines.concat());
-    Finding { text, culprits }
+    FlightCause { text, culprits }
 }
 
 /// Returns the ranks that wait for others, with the call in which they do.
 fn waits<'a>(records: &'a [RankRecord], channels: &Channels<'_>) -> Vec<Wait<'a>> {
     let wait_of = |record: &'a RankRecord| {
-        let is_open = |call: &&CallRecord| call.ended.is_none();
+        let is_open = |call: &&FlightCall| call.ended.is_none();
         // A blocking call is the last one; otherwise the rank waits for an asynchronous one, if at all.
         let blocking = record.calls.last().filter(is_open);
         let blocking = blocking.filter(|call| {
@@ -142,7 +146,7 @@ fn missing_ranks(
     records: &[RankRecord],
     waits: &[Wait<'_>],
     channels: &Channels<'_>,
-) -> Vec<Finding> {
+) -> Vec<FlightCause> {
     let waiting: BTreeSet<usize> = waits.iter().map(|wait| wait.record.rank).collect();
     let mut roots: BTreeMap<usize, Vec<&Wait<'_>>> = BTreeMap::new();
     for wait in waits {
@@ -156,7 +160,7 @@ fn missing_ranks(
             format!("\n  rank {} waits for {missing} in {}", wait.record.rank, describe(wait))
         });
         let text = format!("ranks wait for each other:{}", lines.collect::<String>());
-        return vec![Finding { text, culprits: waiting.into_iter().collect() }];
+        return vec![FlightCause { text, culprits: waiting.into_iter().collect() }];
     }
     let finding = |(rank, waits): (usize, Vec<&Wait<'_>>)| {
         let state = match records.iter().find(|record| record.rank == rank) {
@@ -167,7 +171,7 @@ fn missing_ranks(
                 let wait = waits[0];
                 let own = channels.get(&wait.channel).and_then(|ranks| ranks.get(&rank));
                 let count = own.map_or(0, |own| own.count);
-                let last = record.calls.last().map_or("none".to_owned(), CallRecord::operation);
+                let last = record.calls.last().map_or("none".to_owned(), FlightCall::operation);
                 let state = match record.end {
                     End::Returned => " and has returned",
                     _ if count >= wait.call.number => " in time",
@@ -183,7 +187,7 @@ fn missing_ranks(
             format!("\n  rank {} waits for it in {}", wait.record.rank, describe(wait))
         });
         let text = format!("rank {rank} {state}{}", lines.collect::<String>());
-        Finding { text, culprits: vec![rank] }
+        FlightCause { text, culprits: vec![rank] }
     };
     roots.into_iter().map(finding).collect()
 }
@@ -200,7 +204,7 @@ fn describe(wait: &Wait<'_>) -> String {
 }
 
 /// The rank for which the others have waited most, if it is usually the last to arrive.
-fn slow_rank(records: &[RankRecord], channels: &Channels<'_>) -> Option<Finding> {
+fn slow_rank(records: &[RankRecord], channels: &Channels<'_>) -> Option<FlightCause> {
     let times = records.iter().flat_map(|record| &record.calls).map(|call| call.issued);
     let (first, last) = (times.clone().min()?, times.max()?);
     // Of each rank: how often it was the last, and how long the one before it had to wait.
@@ -233,6 +237,6 @@ fn slow_rank(records: &[RankRecord], channels: &Channels<'_>) -> Option<Finding>
             "rank {rank} is slow: it was the last to arrive at {count} of {arrivals} collectives, and the others \
              waited {waited:.2} s of {all:.2} s for it"
         );
-        Finding { text, culprits: vec![rank] }
+        FlightCause { text, culprits: vec![rank] }
     })
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::file::{CallRecord, RankRecord, Sequence};
+use super::file::{FlightCall, RankRecord, Sequence};
 
 /// A sequence of calls in which the calls with the same number belong together.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -27,14 +27,14 @@ pub struct RankCalls<'a> {
     /// Number of calls so far.
     pub count: u64,
     /// The recorded ones, by number.
-    pub calls: BTreeMap<u64, &'a CallRecord>,
+    pub calls: BTreeMap<u64, &'a FlightCall>,
 }
 
 /// All channels of a run, with the calls of each rank that has a file.
 pub type Channels<'a> = BTreeMap<ChannelKey, BTreeMap<usize, RankCalls<'a>>>;
 
 /// Returns the channel of a call of `rank`; `None` if its group is not in the file.
-pub fn channel_of(record: &RankRecord, call: &CallRecord) -> Option<ChannelKey> {
+pub fn channel_of(record: &RankRecord, call: &FlightCall) -> Option<ChannelKey> {
     let (axes, rank) = (call.axes.clone(), record.rank);
     let message = |from, to| {
         let (axes, kind) = (axes.clone(), ChannelKind::Message);

@@ -24,7 +24,7 @@ pub struct RankRecord {
     pub step: u64,
     pub groups: Vec<GroupRecord>,
     /// The oldest first.
-    pub calls: Vec<CallRecord>,
+    pub calls: Vec<FlightCall>,
 }
 
 /// The state of a rank at the time of the file.
@@ -59,7 +59,7 @@ pub struct GroupRecord {
 /// A call of a rank.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct CallRecord {
+pub struct FlightCall {
     /// Number of earlier calls of the rank.
     pub index: u64,
     pub step: u64,
@@ -101,7 +101,7 @@ pub enum Sequence {
 /// The version of the format.
 pub const VERSION: u32 = 1;
 
-impl CallRecord {
+impl FlightCall {
     /// Describes the operation with its arguments.
     pub fn operation(&self) -> String {
         let words = [self.reduce.clone(), self.dtype.clone()];
@@ -121,8 +121,8 @@ impl CallRecord {
     }
 
     /// Returns true if the calls of two members match, as far as both have to agree.
-    pub fn matches(&self, other: &CallRecord) -> bool {
-        let of = |call: &CallRecord| {
+    pub fn matches(&self, other: &FlightCall) -> bool {
+        let of = |call: &FlightCall| {
             let is_message = matches!(call.sequence, Sequence::Sent | Sequence::Received);
             let key = (call.reduce.clone(), call.dtype.clone(), call.elements);
             // Both ends of a message name each other, and may be different fields.

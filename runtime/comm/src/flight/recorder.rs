@@ -13,7 +13,7 @@ use meshwright_mesh::AxisSet;
 
 use super::super::call::{Call, CommOp, Peer, axes_name};
 use super::super::rank_progress::RankProgress;
-use super::file::{CallRecord, GroupRecord, Sequence};
+use super::file::{FlightCall, GroupRecord, Sequence};
 
 /// Calls that are kept.
 pub const CAPACITY: usize = 1024;
@@ -213,7 +213,7 @@ impl FlightRecorder {
     }
 
     /// Returns the groups and calls, the oldest first.
-    pub fn records(&self) -> (Vec<GroupRecord>, Vec<CallRecord>) {
+    pub fn records(&self) -> (Vec<GroupRecord>, Vec<FlightCall>) {
         let ring = self.lock_ring();
         let groups = ring.groups.iter().flatten();
         let of_group = |group: &Group| {
@@ -234,7 +234,7 @@ impl FlightRecorder {
         (groups.into_values().collect(), calls)
     }
 
-    fn call(&self, ring: &Ring, index: u64) -> Option<CallRecord> {
+    fn call(&self, ring: &Ring, index: u64) -> Option<FlightCall> {
         let slot = index as usize % CAPACITY;
         let (entry, times) = (ring.entries.get(slot)?, self.times.get()?.get(slot)?);
         let micros = |nanos: u64| {
@@ -242,7 +242,7 @@ impl FlightRecorder {
             since.as_micros() as u64
         };
         let known = |time: &AtomicU64| Some(time.load(Relaxed)).filter(|time| *time > 0);
-        Some(CallRecord {
+        Some(FlightCall {
             index,
             step: entry.step.into(),
             axes: axes_name(entry.axes),

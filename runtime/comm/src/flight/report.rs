@@ -4,7 +4,7 @@ use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::analysis::{Finding, analyze};
+use super::analysis::{FlightCause, analyze};
 use super::file::{End, RankRecord, VERSION};
 use super::folder::rank_files;
 
@@ -12,7 +12,7 @@ use super::folder::rank_files;
 #[derive(Debug)]
 pub struct FlightReport {
     records: Vec<RankRecord>,
-    findings: Vec<Finding>,
+    findings: Vec<FlightCause>,
 }
 
 /// A folder that has no recording of one run.

@@ -8,7 +8,7 @@ use super::super::{
     launch_with,
 };
 use super::analysis::analyze;
-use super::file::{CallRecord, End, GroupRecord, RankRecord, Sequence, VERSION};
+use super::file::{End, FlightCall, GroupRecord, RankRecord, Sequence, VERSION};
 use super::folder::rank_files;
 use meshwright_backend::{CachingAllocator, Category, DType};
 use meshwright_mesh::{AxisId, AxisSet};
@@ -151,7 +151,7 @@ fn paused_and_killed_processes_are_named() {
 
 /// The record of a rank that has made `calls` blocking calls, at times in microseconds.
 fn running(rank: usize, written: u64, calls: &[(u64, Option<u64>)]) -> RankRecord {
-    let call = |(index, (issued, ended)): (usize, &(u64, Option<u64>))| CallRecord {
+    let call = |(index, (issued, ended)): (usize, &(u64, Option<u64>))| FlightCall {
         index: index as u64,
         step: 1,
         axes: "dp".into(),

@@ -20,7 +20,7 @@ use super::rank_assignment::RankAssignment;
 use super::token::Token;
 
 /// Reply to a greeting that is followed by a [`Challenge`]. It differs from the replies of
-/// [`Message`](super::protocol::Message).
+/// [`StoreMessage`](super::protocol::StoreMessage).
 pub const CHALLENGE: u8 = 9;
 
 /// The proof that a side knows the token.
@@ -54,7 +54,7 @@ pub struct Challenge {
 
 /// A side of a connection. Its proof is of no use for the other one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Side {
+pub enum HandshakeSide {
     /// The rank that connects.
     Rank,
     /// The store.
@@ -114,7 +114,12 @@ impl Challenge {
 }
 
 /// Returns the proof of one side.
-pub fn prove(token: Option<&Token>, greeting: &Greeting, store: &RandomBytes, side: Side) -> Proof {
+pub fn prove(
+    token: Option<&Token>,
+    greeting: &Greeting,
+    store: &RandomBytes,
+    side: HandshakeSide,
+) -> Proof {
     keyed(token, greeting, store, side).finalize().into_bytes().into()
 }
 
@@ -123,7 +128,7 @@ pub fn is_proven(
     token: Option<&Token>,
     greeting: &Greeting,
     store: &RandomBytes,
-    side: Side,
+    side: HandshakeSide,
     proof: &Proof,
 ) -> bool {
     keyed(token, greeting, store, side).verify_slice(proof).is_ok()
@@ -133,13 +138,13 @@ fn keyed(
     token: Option<&Token>,
     greeting: &Greeting,
     store: &RandomBytes,
-    side: Side,
+    side: HandshakeSide,
 ) -> Hmac<Sha256> {
     let key = token.map_or(&[][..], Token::bytes);
     let mut mac = Hmac::<Sha256>::new_from_slice(key).expect("a key may have any length");
     let side: &[u8] = match side {
-        Side::Rank => b"meshwright rank ",
-        Side::Store => b"meshwright store",
+        HandshakeSide::Rank => b"meshwright rank ",
+        HandshakeSide::Store => b"meshwright store",
     };
     // Only the last part has a length of its own.
     mac.update(side);

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use crate::{RankExit, RankProgress};
 
 use super::notices::Notices;
-use super::protocol::Request;
+use super::protocol::StoreRequest;
 
 /// Time between two heartbeats.
 const PERIOD: Duration = Duration::from_secs(1);
@@ -60,7 +60,7 @@ impl Heartbeats {
             return;
         }
         let progress = self.progress.get().map(|read| read()).unwrap_or_default();
-        let Ok(bytes) = Request::Beat(progress).to_bytes() else { return };
+        let Ok(bytes) = StoreRequest::Beat(progress).to_bytes() else { return };
         // A request that is being written is a sign of life too.
         let mut out = match self.out.try_lock() {
             Ok(out) => out,

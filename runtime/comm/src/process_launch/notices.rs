@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use crate::RankExit;
 
-use super::protocol::{IdleRank, Message};
+use super::protocol::{IdleRank, StoreMessage};
 
 /// The bytes of a reply, or the reason of a refusal.
-pub type Reply = Result<Vec<u8>, String>;
+pub type StoreReply = Result<Vec<u8>, String>;
 
 /// Exits of ranks, and the replies to heartbeats.
 #[derive(Debug, Default)]
@@ -61,24 +61,24 @@ impl Notices {
         &self,
         own_rank: usize,
         mut input: BufReader<TcpStream>,
-        replies: &Sender<Reply>,
+        replies: &Sender<StoreReply>,
     ) {
-        while let Ok(message) = Message::read(&mut input) {
+        while let Ok(message) = StoreMessage::read(&mut input) {
             let reply = match message {
-                Message::Done(value) => Ok(value),
-                Message::Refused(reason) => Err(reason),
-                Message::Exited(0, RankExit::Returned) => {
+                StoreMessage::Done(value) => Ok(value),
+                StoreMessage::Refused(reason) => Err(reason),
+                StoreMessage::Exited(0, RankExit::Returned) => {
                     // It returns once.
                     let _ = self.store_ended.set(());
                     continue;
                 }
-                Message::Exited(_, RankExit::Returned) => continue,
-                Message::Exited(rank, exit) => {
+                StoreMessage::Exited(_, RankExit::Returned) => continue,
+                StoreMessage::Exited(rank, exit) => {
                     // Later failures follow from the first.
                     let _ = self.first_failure.set((rank, exit));
                     continue;
                 }
-                Message::Alive(idle) => {
+                StoreMessage::Alive(idle) => {
                     *self.lock() = Heartbeat { silence: Duration::ZERO, idle };
                     continue;
                 }

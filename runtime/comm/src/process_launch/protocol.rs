@@ -24,7 +24,7 @@ pub const MAX_IDLE: usize = 8;
 
 /// A message from a rank to the store.
 #[derive(Debug, PartialEq)]
-pub enum Request {
+pub enum StoreRequest {
     /// Sets a key to a value.
     Set(Vec<u8>, Vec<u8>),
     /// Asks for the value of a key, which may come later.
@@ -37,7 +37,7 @@ pub enum Request {
 
 /// A message from the store to a rank.
 #[derive(Debug, PartialEq)]
-pub enum Message {
+pub enum StoreMessage {
     /// The reply to a request, with the value that it asked for.
     Done(Vec<u8>),
     /// The reply to a request that is refused, with the reason.
@@ -69,17 +69,17 @@ const REFUSED: u8 = 2;
 const EXITED: u8 = 3;
 const ALIVE: u8 = 4;
 
-impl Request {
+impl StoreRequest {
     /// Reads a request.
-    pub fn read(input: &mut impl Read) -> io::Result<Request> {
+    pub fn read(input: &mut impl Read) -> io::Result<StoreRequest> {
         match read_byte(input)? {
             SET => {
                 let key = read_bytes(input, MAX_KEY)?;
-                Ok(Request::Set(key, read_bytes(input, MAX_VALUE)?))
+                Ok(StoreRequest::Set(key, read_bytes(input, MAX_VALUE)?))
             }
-            GET => Ok(Request::Get(read_bytes(input, MAX_KEY)?)),
-            LEAVE => Ok(Request::Leave(read_exit(input)?)),
-            BEAT => Ok(Request::Beat(read_progress(input)?)),
+            GET => Ok(StoreRequest::Get(read_bytes(input, MAX_KEY)?)),
+            LEAVE => Ok(StoreRequest::Leave(read_exit(input)?)),
+            BEAT => Ok(StoreRequest::Beat(read_progress(input)?)),
             _ => Err(invalid("unknown request")),
         }
     }
@@ -91,20 +91,20 @@ impl Request {
     pub fn to_bytes(&self) -> io::Result<Vec<u8>> {
         let mut out = Vec::new();
         match self {
-            Request::Set(key, value) => {
+            StoreRequest::Set(key, value) => {
                 out.push(SET);
                 write_bytes(&mut out, key, MAX_KEY)?;
                 write_bytes(&mut out, value, MAX_VALUE)?;
             }
-            Request::Get(key) => {
+            StoreRequest::Get(key) => {
                 out.push(GET);
                 write_bytes(&mut out, key, MAX_KEY)?;
             }
-            Request::Leave(exit) => {
+            StoreRequest::Leave(exit) => {
                 out.push(LEAVE);
                 write_exit(&mut out, exit)?;
             }
-            Request::Beat(progress) => {
+            StoreRequest::Beat(progress) => {
                 out.push(BEAT);
                 write_progress(&mut out, progress)?;
             }
@@ -113,13 +113,13 @@ impl Request {
     }
 }
 
-impl Message {
+impl StoreMessage {
     /// Reads a message.
-    pub fn read(input: &mut impl Read) -> io::Result<Message> {
+    pub fn read(input: &mut impl Read) -> io::Result<StoreMessage> {
         match read_byte(input)? {
-            DONE => Ok(Message::Done(read_bytes(input, MAX_VALUE)?)),
-            REFUSED => Ok(Message::Refused(read_text(input, MAX_TEXT)?)),
-            EXITED => Ok(Message::Exited(read_number(input)? as usize, read_exit(input)?)),
+            DONE => Ok(StoreMessage::Done(read_bytes(input, MAX_VALUE)?)),
+            REFUSED => Ok(StoreMessage::Refused(read_text(input, MAX_TEXT)?)),
+            EXITED => Ok(StoreMessage::Exited(read_number(input)? as usize, read_exit(input)?)),
             ALIVE => {
                 let count = usize::from(read_byte(input)?);
                 let read = |_| {
@@ -127,7 +127,9 @@ impl Message {
                     let since = Duration::from_secs(since.into());
                     Ok(IdleRank { rank, since, progress: read_progress(input)? })
                 };
-                Ok(Message::Alive((0..count.min(MAX_IDLE)).map(read).collect::<io::Result<_>>()?))
+                Ok(StoreMessage::Alive(
+                    (0..count.min(MAX_IDLE)).map(read).collect::<io::Result<_>>()?,
+                ))
             }
             _ => Err(invalid("it does not use the protocol of the store")),
         }
@@ -137,19 +139,19 @@ impl Message {
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut out = Vec::new();
         let written = match self {
-            Message::Done(value) => {
+            StoreMessage::Done(value) => {
                 out.push(DONE);
                 write_bytes(&mut out, value, MAX_VALUE)
             }
-            Message::Refused(reason) => {
+            StoreMessage::Refused(reason) => {
                 out.push(REFUSED);
                 write_text(&mut out, reason, MAX_TEXT)
             }
-            Message::Exited(rank, exit) => {
+            StoreMessage::Exited(rank, exit) => {
                 out.push(EXITED);
                 write_number(&mut out, *rank as u32).and_then(|()| write_exit(&mut out, exit))
             }
-            Message::Alive(idle) => {
+            StoreMessage::Alive(idle) => {
                 let idle = &idle[..idle.len().min(MAX_IDLE)];
                 out.extend([ALIVE, idle.len() as u8]);
                 idle.iter().try_for_each(|IdleRank { rank, since, progress }| {

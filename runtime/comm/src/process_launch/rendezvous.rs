@@ -5,9 +5,9 @@ use std::net::{TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
 use super::error::StoreError;
-use super::handshake::{CHALLENGE, Challenge, Greeting, Side, is_proven, prove};
+use super::handshake::{CHALLENGE, Challenge, Greeting, HandshakeSide, is_proven, prove};
 use super::keep_alive::enable_keep_alive;
-use super::protocol::{Message, read_byte};
+use super::protocol::{StoreMessage, read_byte};
 use super::random::SystemRandom;
 use super::rank_assignment::RankAssignment;
 use super::token::Token;
@@ -105,14 +105,14 @@ fn attempt(
     };
     let proof = challenge(&mut input, &out, assignment, token.as_ref(), source)?;
     (&out).write_all(&proof).map_err(ended)?;
-    let reply = Message::read(&mut input).map_err(ended)?;
+    let reply = StoreMessage::read(&mut input).map_err(ended)?;
     out.set_read_timeout(None).map_err(ended)?;
     match reply {
-        Message::Done(id) => {
+        StoreMessage::Done(id) => {
             let run_id = String::from_utf8_lossy(&id).into_owned();
             Ok(Admission { input, out, run_id })
         }
-        Message::Refused(reason) => Err(Attempt::Refused(reason)),
+        StoreMessage::Refused(reason) => Err(Attempt::Refused(reason)),
         _ => Err(Attempt::NotAStore(unknown_protocol())),
     }
 }
@@ -139,8 +139,8 @@ fn challenge(
     let read = |input: &mut BufReader<TcpStream>| match read_byte(input)? {
         CHALLENGE => Challenge::read(input).map(Ok),
         // The reply of any version to a process that it refuses.
-        kind => match Message::read(&mut io::Read::chain(&[kind][..], input))? {
-            Message::Refused(reason) => Ok(Err(reason)),
+        kind => match StoreMessage::read(&mut io::Read::chain(&[kind][..], input))? {
+            StoreMessage::Refused(reason) => Ok(Err(reason)),
             _ => Err(unknown_protocol()),
         },
     };
@@ -153,8 +153,8 @@ fn challenge(
         }
         Err(error) => return Err(Attempt::Closed(error)),
     };
-    if is_proven(token, &greeting, &store.challenge, Side::Store, &store.proof) {
-        return Ok(prove(token, &greeting, &store.challenge, Side::Rank));
+    if is_proven(token, &greeting, &store.challenge, HandshakeSide::Store, &store.proof) {
+        return Ok(prove(token, &greeting, &store.challenge, HandshakeSide::Rank));
     }
     Err(Attempt::Token(match (token, store.has_token, source) {
         (Some(_), true, TokenSource::Home(file)) => format!(

@@ -11,8 +11,8 @@ use crate::{Peers, RankExit, RankProgress};
 use super::error::StoreError;
 use super::heartbeat::{Heartbeats, ReadProgress};
 use super::listen::listen;
-use super::notices::{Notices, Reply};
-use super::protocol::Request;
+use super::notices::{Notices, StoreReply};
+use super::protocol::StoreRequest;
 use super::random::random_digits;
 use super::rank_assignment::RankAssignment;
 use super::rendezvous::{Admission, join};
@@ -55,7 +55,7 @@ pub struct Store {
     /// The sending half, which heartbeats share.
     out: Arc<Mutex<TcpStream>>,
     /// Replies from the reader thread. Locked during a request.
-    replies: Mutex<Receiver<Reply>>,
+    replies: Mutex<Receiver<StoreReply>>,
     stream: TcpStream,
     notices: Arc<Notices>,
     progress: Arc<OnceLock<ReadProgress>>,
@@ -194,7 +194,7 @@ impl Store {
     /// If the connection breaks, the key is longer than 256 bytes, the value longer than 1 MiB, or the store full, with
     /// 64 MiB.
     pub fn set(&self, key: &str, value: &[u8]) -> Result<(), StoreError> {
-        let request = Request::Set(key.as_bytes().to_vec(), value.to_vec());
+        let request = StoreRequest::Set(key.as_bytes().to_vec(), value.to_vec());
         self.request(&request)?.map(drop).map_err(|reason| self.missing_key(key, reason))
     }
 
@@ -203,7 +203,7 @@ impl Store {
     /// # Errors
     /// If no rank sets it in time, or the connection breaks.
     pub fn get(&self, key: &str) -> Result<Vec<u8>, StoreError> {
-        let request = Request::Get(key.as_bytes().to_vec());
+        let request = StoreRequest::Get(key.as_bytes().to_vec());
         self.request(&request)?.map_err(|reason| self.missing_key(key, reason))
     }
 
@@ -217,14 +217,14 @@ impl Store {
             .try_for_each(|rank| self.get(&format!("barrier {name} {rank}")).map(drop))
     }
 
-    fn request(&self, request: &Request) -> Result<Reply, StoreError> {
+    fn request(&self, request: &StoreRequest) -> Result<StoreReply, StoreError> {
         self.exchange(request, self.timeout + REPLY_MARGIN).map_err(|error| {
             let RankAssignment { rank, master: address, .. } = self.assignment.clone();
             StoreError::Lost { rank, address, error }
         })
     }
 
-    fn exchange(&self, request: &Request, timeout: Duration) -> io::Result<Reply> {
+    fn exchange(&self, request: &StoreRequest, timeout: Duration) -> io::Result<StoreReply> {
         let bytes = request.to_bytes()?;
         let replies = self.replies.lock().unwrap_or_else(PoisonError::into_inner);
         self.out.lock().unwrap_or_else(PoisonError::into_inner).write_all(&bytes)?;
@@ -257,7 +257,7 @@ impl Peers for Store {
 
     fn announce_exit(&self, exit: &RankExit) {
         // If rank 0 is gone, the announcement is not needed.
-        let _ = self.exchange(&Request::Leave(exit.clone()), ANNOUNCE_TIMEOUT);
+        let _ = self.exchange(&StoreRequest::Leave(exit.clone()), ANNOUNCE_TIMEOUT);
     }
 
     fn describe_idle(&self) -> String {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::{RankExit, RankProgress};
 
-use super::super::protocol::{IdleRank, MAX_IDLE, Message};
+use super::super::protocol::{IdleRank, MAX_IDLE, StoreMessage};
 use super::link::Link;
 
 /// Most that one interval between two checks counts as silence. A longer one was a pause of the whole process, in which
@@ -68,7 +68,7 @@ impl Members {
     pub fn admit(&mut self, rank: u32, mut link: Link, reply: Vec<u8>) {
         let mut bytes = reply;
         for (other, exit) in &self.exits {
-            bytes.extend(Message::Exited(*other as usize, exit.clone()).to_bytes());
+            bytes.extend(StoreMessage::Exited(*other as usize, exit.clone()).to_bytes());
         }
         // A connection that has failed ends when it is read.
         let _ = link.send(bytes.into());
@@ -84,7 +84,7 @@ impl Members {
         let Some(own) = self.ranks.get_mut(&rank).filter(|own| !own.has_exited) else { return };
         own.has_exited = true;
         let notification: Arc<[u8]> =
-            Message::Exited(rank as usize, exit.clone()).to_bytes().into();
+            StoreMessage::Exited(rank as usize, exit.clone()).to_bytes().into();
         // A paused process reads when it goes on that the others have given it up.
         if let (RankExit::Silent(_), Some(link)) = (&exit, &mut own.link) {
             let _ = link.send(Arc::clone(&notification));

@@ -16,11 +16,11 @@ use std::time::{Duration, Instant};
 
 use crate::RankExit;
 
-use super::protocol::{MAX_VALUE, Message, Request};
+use super::protocol::{MAX_VALUE, StoreMessage, StoreRequest};
 use super::random::SystemRandom;
 use super::token::Token;
 use members::{Member, Members};
-use newcomer::{Newcomer, Progress};
+use newcomer::{HandshakeState, Newcomer};
 use poll::PollSet;
 
 /// Time for a handshake.
@@ -89,7 +89,7 @@ impl Server {
             values: HashMap::new(),
             stored: 0,
             last_tick: Instant::now(),
-            alive: Message::Alive(Vec::new()).to_bytes().into(),
+            alive: StoreMessage::Alive(Vec::new()).to_bytes().into(),
         })
     }
 
@@ -168,9 +168,9 @@ impl Server {
                 continue;
             }
             match newcomer.advance(&self.settings, &self.random) {
-                Progress::Waiting => self.newcomers.push_back(newcomer),
-                Progress::Closed => {}
-                Progress::Proven(rank) => self.admit(rank, newcomer),
+                HandshakeState::Waiting => self.newcomers.push_back(newcomer),
+                HandshakeState::Closed => {}
+                HandshakeState::Proven(rank) => self.admit(rank, newcomer),
             }
         }
     }
@@ -184,7 +184,7 @@ impl Server {
             ));
             return;
         }
-        let reply = Message::Done(self.settings.run_id.clone().into_bytes()).to_bytes();
+        let reply = StoreMessage::Done(self.settings.run_id.clone().into_bytes()).to_bytes();
         self.members.admit(rank, newcomer.link, reply);
         if self.members.len() == self.settings.world {
             if let Some(when_complete) = self.settings.when_complete.take() {
@@ -221,30 +221,32 @@ impl Server {
             let Some(link) = member.link.as_mut().filter(|link| link.reads()) else {
                 return Ok(());
             };
-            let Some(request) = link.read(|bytes| Request::read(bytes))? else { return Ok(()) };
-            let done = || Message::Done(Vec::new()).to_bytes().into();
+            let Some(request) = link.read(|bytes| StoreRequest::read(bytes))? else {
+                return Ok(());
+            };
+            let done = || StoreMessage::Done(Vec::new()).to_bytes().into();
             match request {
-                Request::Beat(progress) => {
+                StoreRequest::Beat(progress) => {
                     member.beat(progress);
                     member.send(Arc::clone(&self.alive))?;
                 }
                 // Replies have the order of requests.
                 _ if member.wanted.is_some() => return Err(io::ErrorKind::InvalidData.into()),
-                Request::Get(key) => match self.values.get(&key) {
+                StoreRequest::Get(key) => match self.values.get(&key) {
                     Some(reply) => member.send(Arc::clone(reply))?,
                     None => member.wanted = Some((key, Instant::now() + self.settings.timeout)),
                 },
-                Request::Set(key, value) => {
+                StoreRequest::Set(key, value) => {
                     let reply = match self.store_value(key, value) {
                         true => done(),
                         false => {
                             let reason = "the store is full: it holds 64 MiB".to_owned();
-                            Message::Refused(reason).to_bytes().into()
+                            StoreMessage::Refused(reason).to_bytes().into()
                         }
                     };
                     self.members.get_mut(rank).map_or(Ok(()), |member| member.send(reply))?;
                 }
-                Request::Leave(exit) => {
+                StoreRequest::Leave(exit) => {
                     self.members.note_exit(rank, exit);
                     self.members.get_mut(rank).map_or(Ok(()), |member| member.send(done()))?;
                 }
@@ -254,7 +256,7 @@ impl Server {
 
     /// Stores a value, and sends it to the ranks that wait for it. Returns false if there is no space.
     fn store_value(&mut self, key: Vec<u8>, value: Vec<u8>) -> bool {
-        let reply: Arc<[u8]> = Message::Done(value).to_bytes().into();
+        let reply: Arc<[u8]> = StoreMessage::Done(value).to_bytes().into();
         let replaced = self.values.get(&key).map_or(0, |old| old.len() + key.len());
         let stored = self.stored - replaced + reply.len() + key.len();
         if stored > MAX_STORED {
@@ -281,12 +283,12 @@ impl Server {
         }
         self.last_tick = now;
         self.members.pass_time(elapsed, self.settings.heartbeat_limit);
-        self.alive = Message::Alive(self.members.idle_ranks()).to_bytes().into();
+        self.alive = StoreMessage::Alive(self.members.idle_ranks()).to_bytes().into();
         for (_, member) in self.members.iter_mut() {
             let Member { wanted, .. } = member;
             if wanted.as_ref().is_some_and(|(_, end)| now >= *end) {
                 *wanted = None;
-                let reply = Message::Refused("no rank has set it".into()).to_bytes();
+                let reply = StoreMessage::Refused("no rank has set it".into()).to_bytes();
                 // As above.
                 let _ = member.send(reply.into());
             }

@@ -4,8 +4,8 @@ use std::io;
 use std::net::TcpStream;
 use std::time::Instant;
 
-use super::super::handshake::{Challenge, Greeting, Proof, Side, is_proven, prove};
-use super::super::protocol::Message;
+use super::super::handshake::{Challenge, Greeting, HandshakeSide, Proof, is_proven, prove};
+use super::super::protocol::StoreMessage;
 use super::super::random::{RandomBytes, SystemRandom};
 use super::ServerSettings;
 use super::link::Link;
@@ -22,7 +22,7 @@ pub struct Newcomer {
 }
 
 /// The progress of a handshake.
-pub enum Progress {
+pub enum HandshakeState {
     /// More bytes are needed.
     Waiting,
     /// The other side has proven to be a process of the job, with this rank.
@@ -38,28 +38,34 @@ impl Newcomer {
     }
 
     /// Receives what has arrived, and goes on with the handshake.
-    pub fn advance(&mut self, settings: &ServerSettings, random: &SystemRandom) -> Progress {
+    pub fn advance(&mut self, settings: &ServerSettings, random: &SystemRandom) -> HandshakeState {
         let limit = MAX_GREETING.saturating_sub(self.link.arrived());
         let received = self.link.receive(limit);
-        let progress = self.read(settings, random).unwrap_or(Progress::Closed);
+        let progress = self.read(settings, random).unwrap_or(HandshakeState::Closed);
         match (received, progress) {
-            (Err(_), Progress::Waiting) => Progress::Closed,
-            (Ok(()), Progress::Waiting) if self.link.arrived() >= MAX_GREETING => Progress::Closed,
+            (Err(_), HandshakeState::Waiting) => HandshakeState::Closed,
+            (Ok(()), HandshakeState::Waiting) if self.link.arrived() >= MAX_GREETING => {
+                HandshakeState::Closed
+            }
             (_, progress) => progress,
         }
     }
 
     /// Tells the other side why it is refused.
-    pub fn refuse(&mut self, reason: &str) -> Progress {
+    pub fn refuse(&mut self, reason: &str) -> HandshakeState {
         // The reply is short: there is space for it, or the other side does not read it.
-        let _ = self.link.send(Message::Refused(reason.into()).to_bytes().into());
-        Progress::Closed
+        let _ = self.link.send(StoreMessage::Refused(reason.into()).to_bytes().into());
+        HandshakeState::Closed
     }
 
-    fn read(&mut self, settings: &ServerSettings, random: &SystemRandom) -> io::Result<Progress> {
+    fn read(
+        &mut self,
+        settings: &ServerSettings,
+        random: &SystemRandom,
+    ) -> io::Result<HandshakeState> {
         if self.greeting.is_none() {
             let Some(greeting) = self.link.read(|bytes| Greeting::read(bytes))? else {
-                return Ok(Progress::Waiting);
+                return Ok(HandshakeState::Waiting);
             };
             let Some(greeting) = greeting else {
                 return Ok(self.refuse("it uses another protocol: run one version on all ranks"));
@@ -69,7 +75,7 @@ impl Newcomer {
             }
             let token = settings.token.as_ref();
             let challenge = random.next_bytes()?;
-            let proof = prove(token, &greeting, &challenge, Side::Store);
+            let proof = prove(token, &greeting, &challenge, HandshakeSide::Store);
             let reply = Challenge { has_token: token.is_some(), challenge, proof };
             self.link.send(reply.to_bytes().into())?;
             self.greeting = Some((greeting, challenge));
@@ -79,11 +85,13 @@ impl Newcomer {
             io::Read::read_exact(bytes, &mut proof)?;
             Ok(proof)
         };
-        let Some(proof) = self.link.read(read_proof)? else { return Ok(Progress::Waiting) };
-        let Some((greeting, challenge)) = &self.greeting else { return Ok(Progress::Waiting) };
+        let Some(proof) = self.link.read(read_proof)? else { return Ok(HandshakeState::Waiting) };
+        let Some((greeting, challenge)) = &self.greeting else {
+            return Ok(HandshakeState::Waiting);
+        };
         let rank = greeting.rank;
-        if is_proven(settings.token.as_ref(), greeting, challenge, Side::Rank, &proof) {
-            return Ok(Progress::Proven(rank));
+        if is_proven(settings.token.as_ref(), greeting, challenge, HandshakeSide::Rank, &proof) {
+            return Ok(HandshakeState::Proven(rank));
         }
         Ok(self.refuse("it does not know the token of the job: set MESHWRIGHT_TOKEN alike"))
     }

@@ -3,7 +3,7 @@
 use std::io::{BufReader, Read, Write};
 use std::net::{Shutdown, TcpStream};
 
-use super::super::handshake::{CHALLENGE, Challenge, Greeting, Side, prove};
+use super::super::handshake::{CHALLENGE, Challenge, Greeting, HandshakeSide, prove};
 use super::super::protocol::{IdleRank, read_byte};
 use super::super::rank_assignment::RankAssignment;
 use super::super::rendezvous::{Admission, join};
@@ -50,8 +50,8 @@ fn stranger(server: &RankAssignment) -> TcpStream {
 
 /// The exits that a rank receives next.
 fn exits(rank: &mut Admission, count: usize) -> Vec<usize> {
-    let next = |_| match Message::read(&mut rank.input).unwrap() {
-        Message::Exited(exited, RankExit::Lost) => exited,
+    let next = |_| match StoreMessage::read(&mut rank.input).unwrap() {
+        StoreMessage::Exited(exited, RankExit::Lost) => exited,
         other => panic!("{other:?}"),
     };
     (0..count).map(next).collect()
@@ -95,29 +95,33 @@ fn strangers_cannot_take_the_place_of_a_rank() {
         let mut stream = stranger(&server);
         let challenge = greet(&mut stream, &greeting);
         stream.write_all(&proof(&challenge)).unwrap();
-        let Message::Refused(reason) = Message::read(&mut stream).unwrap() else { panic!() };
+        let StoreMessage::Refused(reason) = StoreMessage::read(&mut stream).unwrap() else {
+            panic!()
+        };
         assert!(reason.contains("does not know the token"), "{reason}");
         assert_eq!(stream.read(&mut [0]).unwrap(), 0);
     };
     refused(&|_| [0; 32]);
-    refused(&|challenge| prove(None, &greeting, &challenge.challenge, Side::Rank));
+    refused(&|challenge| prove(None, &greeting, &challenge.challenge, HandshakeSide::Rank));
     // The proof of the store, sent back.
     refused(&|challenge| challenge.proof);
     // A proof that was recorded.
     let recorded = {
         let mut stream = stranger(&server);
         let challenge = greet(&mut stream, &greeting);
-        prove(Some(&token), &greeting, &challenge.challenge, Side::Rank)
+        prove(Some(&token), &greeting, &challenge.challenge, HandshakeSide::Rank)
     };
     refused(&|_| recorded);
     // The proof of another rank.
     let other = Greeting { rank: 2, ..greeting.clone() };
-    refused(&|challenge| prove(Some(&token), &other, &challenge.challenge, Side::Rank));
+    refused(&|challenge| prove(Some(&token), &other, &challenge.challenge, HandshakeSide::Rank));
 
     let second = connect(&server, 1);
-    (&second.out).write_all(&Request::Set(b"k".into(), b"v".into()).to_bytes().unwrap()).unwrap();
-    (&first.out).write_all(&Request::Get(b"k".into()).to_bytes().unwrap()).unwrap();
-    assert_eq!(Message::read(&mut first.input).unwrap(), Message::Done(b"v".into()));
+    (&second.out)
+        .write_all(&StoreRequest::Set(b"k".into(), b"v".into()).to_bytes().unwrap())
+        .unwrap();
+    (&first.out).write_all(&StoreRequest::Get(b"k".into()).to_bytes().unwrap()).unwrap();
+    assert_eq!(StoreMessage::read(&mut first.input).unwrap(), StoreMessage::Done(b"v".into()));
 }
 
 #[test]
@@ -218,7 +222,8 @@ fn a_rank_without_heartbeats_is_announced_to_all() {
         members.pass_time(Duration::from_millis(500), limit);
     }
     for end in &mut ends {
-        let Message::Exited(2, RankExit::Silent(text)) = Message::read(end).unwrap() else {
+        let StoreMessage::Exited(2, RankExit::Silent(text)) = StoreMessage::read(end).unwrap()
+        else {
             panic!()
         };
         let expected = "3 s, last seen in step 812; its last call was all_gather of blocks.3";
