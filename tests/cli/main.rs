@@ -9,6 +9,7 @@ mod explain;
 mod failed_saves;
 mod families;
 mod faults;
+mod flight;
 mod folders;
 mod forged;
 mod meshes;

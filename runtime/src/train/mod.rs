@@ -9,6 +9,7 @@ mod error;
 mod evaluation;
 pub(crate) mod explain;
 mod families;
+mod flight;
 mod hub;
 mod machine;
 mod micro_batch;

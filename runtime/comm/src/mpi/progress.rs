@@ -1,8 +1,8 @@
 //! The thread that makes all MPI calls.
 //!
-//! Most libraries are slow with calls of several threads, or have none. Calls reach this thread through a channel. Of
-//! the collectives of a group the first blocking one and the first asynchronous one are in progress, because those of
-//! one kind have to match in their order; all messages are.
+//! Most libraries are slow with calls of several threads, or have none. Calls reach this thread through a channel. In
+//! progress are the first blocking and the first asynchronous collective of each group, because collectives of one kind
+//! have to match in their order, and all messages.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -239,7 +239,7 @@ impl Progress {
                 return Err(running.call().peer_left(failed.clone(), String::new()));
             }
             if running.is_late() {
-                return Err(running.timed_out());
+                return Err(running.timed_out(&self.peers.describe_idle()));
             }
         }
         Ok(())
@@ -252,22 +252,26 @@ impl Progress {
 
     /// Ends all calls with an error of their own.
     fn fail_all(&mut self, error_of: impl Fn(NumberedCall<'_>) -> CommError) {
+        let mut running = Vec::from(std::mem::take(&mut self.messages));
+        let mut waiting = Vec::new();
         for queue in self.queues.iter_mut().flatten() {
-            let waiting = std::mem::take(&mut queue.waiting);
-            for job in queue.running.take().into_iter().chain(std::mem::take(&mut self.messages)) {
-                let error = error_of(job.call());
-                job.fail(error);
-            }
-            for job in waiting {
-                let error = error_of(job.numbered());
-                job.refuse(error);
-            }
+            running.extend(queue.running.take());
+            waiting.extend(std::mem::take(&mut queue.waiting));
+        }
+        for job in running {
+            let error = error_of(job.call());
+            job.fail(error);
+        }
+        for job in waiting {
+            let error = error_of(job.numbered());
+            job.refuse(error);
         }
     }
 
-    /// Ends all further calls with the failure, until the rank leaves.
-    fn refuse_all(&self, requests: &Receiver<Request>) {
-        let Some(failure) = self.failure.get() else { return };
+    /// Ends all calls with the failure, also further ones, until the rank leaves.
+    fn refuse_all(&mut self, requests: &Receiver<Request>) {
+        let Some(failure) = self.failure.get().cloned() else { return };
+        self.fail_all(|_| failure.clone());
         while let Ok(Request::Call(job)) = requests.recv() {
             job.refuse(failure.clone());
         }

@@ -1,6 +1,6 @@
-//! Tags of messages: what a call is, as a number, by which the receiver of each message compares it with its own call.
+//! Tags of messages: a hash of the call, which the receiver of each message compares with that of its own call.
 //!
-//! So calls are always compared, without a message for it, and before a result is used.
+//! Calls are always compared, without a message for it, and before a result is used.
 
 use std::collections::HashMap;
 use std::ffi::c_int;

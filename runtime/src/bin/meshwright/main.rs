@@ -6,6 +6,7 @@ mod calibrate;
 mod ckpt;
 mod clusters;
 mod failure;
+mod flight;
 mod new;
 mod plot;
 mod report;
@@ -55,6 +56,7 @@ fn run_command_line() -> Result<u8, Failure> {
         Some(("ckpt", matches)) => ckpt::run_command(matches),
         Some(("clusters", matches)) => clusters::run_command(matches),
         Some(("calibrate", matches)) => calibrate::run_command(matches),
+        Some(("flight", matches)) => flight::run_command(matches),
         Some(("new", matches)) => new::run_command(matches),
         Some(("plot", matches)) => plot::run_command(matches),
         Some(("report", matches)) => report::run_command(matches),
@@ -85,6 +87,7 @@ fn command() -> Command {
             ckpt::command(),
             clusters::command(),
             calibrate::command(),
+            flight::command(),
         ])
 }
 

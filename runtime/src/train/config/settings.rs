@@ -70,6 +70,10 @@ settings! {
         nondeterministic: bool => nondeterministic;
         "Launch the kernels of every step eagerly, without CUDA graphs [needs --device cuda]"
         no_graphs: bool;
+        "Time after which a call that waits for other ranks fails, such as 90s or 1h; longer while ranks read files"
+        comm_timeout: TimeLimit = "10m", "TIME" => #[serde(skip)] comm_timeout;
+        "Time without a heartbeat after which the other processes give up a process, at least 2s"
+        heartbeat_limit: TimeLimit = "1m", "TIME" => #[serde(skip)] heartbeat_limit;
     }
     group SHARDING {
         "ZeRO stage, sharded over the fsdp, ep and cp axes: 0 nothing, 1 optimizer state and master weights, 2 also \
@@ -243,6 +247,9 @@ settings! {
         export_shard_size: Option<Bytes>, "BYTES" => #[serde(skip)] export_shard_size;
     }
     group REPORTS {
+        "Folder for the last calls of each rank, which are written when a run fails and on SIGUSR2, for `meshwright \
+         flight` [default: flight in the folder of --save]"
+        flight: Option<PathBuf>, "DIR" => #[serde(skip)] flight;
         "Write one JSON object per step"
         metrics: Option<PathBuf>, "FILE.jsonl" => metrics;
         "Write the metrics of each step to an event file in DIR, for TensorBoard"

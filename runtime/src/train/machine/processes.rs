@@ -76,7 +76,7 @@ fn settings_of_process(config: &Config) -> Value {
     if let Value::Object(settings) = &mut settings {
         OF_HOST.iter().for_each(|name| drop(settings.remove(*name)));
         settings.insert(PROGRAM.into(), program_hash().into());
-        // By flag where there is one, whose values are short.
+        // Flags have short values.
         let flags = kept_flags(config).into_iter();
         settings.extend(flags.map(|(name, value)| (format!("--{name}"), value.into())));
     }

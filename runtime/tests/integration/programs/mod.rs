@@ -3,6 +3,7 @@
 mod calibrate;
 mod checkpoints;
 mod clusters;
+mod flight;
 #[cfg(feature = "cuda")]
 mod meshwright;
 mod new_project;
