@@ -30,7 +30,7 @@ use super::evaluations::Evaluations;
 use super::failed_save_count::FailedSaves;
 use super::finite_params::find_infinite_param;
 use super::shared::Shared;
-use super::skipped_steps::SkippedSteps;
+use super::skip_count::SkippedSteps;
 use super::stop::{begin_last, begin_steps, stop_reason};
 
 /// The observers of a rank, in the order of their calls.
