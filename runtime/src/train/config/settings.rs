@@ -70,6 +70,10 @@ settings! {
         nondeterministic: bool => nondeterministic;
         "Launch the kernels of every step eagerly, without CUDA graphs [needs --device cuda]"
         no_graphs: bool;
+        "Time after which a call that waits for other ranks fails, such as 90s or 1h; longer while ranks read files"
+        comm_timeout: TimeLimit = "10m", "TIME" => #[serde(skip)] comm_timeout;
+        "Time without a heartbeat after which the other processes give up a process, at least 2s"
+        heartbeat_limit: TimeLimit = "1m", "TIME" => #[serde(skip)] heartbeat_limit;
     }
     group SHARDING {
         "ZeRO stage, sharded over the fsdp, ep and cp axes: 0 nothing, 1 optimizer state and master weights, 2 also \
@@ -243,10 +247,17 @@ settings! {
         export_shard_size: Option<Bytes>, "BYTES" => #[serde(skip)] export_shard_size;
     }
     group REPORTS {
+        "Folder for the last calls of each rank, which are written when a run fails and on SIGUSR2, for `meshwright \
+         flight` [default: flight in the folder of --save]"
+        flight: Option<PathBuf>, "DIR" => #[serde(skip)] flight;
         "Write one JSON object per step"
         metrics: Option<PathBuf>, "FILE.jsonl" => metrics;
         "Write the metrics of each step to an event file in DIR, for TensorBoard"
         tensorboard: Option<PathBuf>, "DIR" => tensorboard;
+        "Write the latest metrics in the text format of Prometheus, at most every 10 s, for a node exporter"
+        prometheus: Option<PathBuf>, "FILE.prom" => prometheus;
+        "Print no progress and no description of the run, only warnings, errors and the summary at its end"
+        quiet: bool => #[serde(skip)] quiet;
         "Time between two lines of the loss, such as 30s; a terminal shows each step below them"
         log_every: TimeLimit = "10s", "TIME" => #[serde(skip)] log_every;
         "Write a trace of compute and communication of every rank, for Perfetto; with --simulate and --plan, of the \

@@ -187,7 +187,7 @@ impl<'a> LoopCheckpoints<'a> {
         if saved.is_err() && rank.index() == 0 {
             CheckpointWriter::abandon(&self.dir);
         }
-        saved
+        saved.map(drop)
     }
 
     /// Warns of checkpoints in the folder that do not lead to this loop, on rank 0.

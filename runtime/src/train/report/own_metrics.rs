@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use crate::train::{Error, Result};
 
 /// Keys of a line of the metrics file that are not a program's.
-pub(super) const TRAINER_KEYS: [&str; 22] = [
+pub(super) const TRAINER_KEYS: [&str; 25] = [
     "step",
     "loss",
     "grad_norm",
@@ -23,6 +23,9 @@ pub(super) const TRAINER_KEYS: [&str; 22] = [
     "bubble",
     "padding",
     "attention_balance",
+    "goodput",
+    "save_ms",
+    "save_bytes",
     "save_failed",
     "skipped",
     "eval_loss",

@@ -22,6 +22,7 @@ mod observe;
 #[cfg(test)]
 mod observer_tests;
 mod rank_loop;
+mod recent_saves;
 mod record_steps;
 #[cfg(test)]
 mod replica_tests;

@@ -29,6 +29,7 @@ use super::end_cause::EndCause;
 use super::evaluations::Evaluations;
 use super::failed_save_count::FailedSaves;
 use super::finite_params::find_infinite_param;
+use super::recent_saves::RecentSaves;
 use super::shared::Shared;
 use super::skip_count::SkippedSteps;
 use super::stop::{begin_last, begin_steps, stop_reason};
@@ -56,6 +57,7 @@ pub struct RankLoop<'a, T: Task> {
     pub(super) saved: Option<u64>,
     pub(super) background_save: BackgroundSave,
     pub(super) failed_saves: FailedSaves,
+    pub(super) recent_saves: RecentSaves,
     pub(super) skipped: SkippedSteps,
     /// A parameter that was loaded with elements that are infinite or NaN. Such elements of others are then not looked
     /// for.
@@ -149,6 +151,7 @@ impl<'a, T: Task> RankLoop<'a, T> {
             saved: None,
             background_save: BackgroundSave::default(),
             failed_saves: FailedSaves::default(),
+            recent_saves: RecentSaves::default(),
             skipped: SkippedSteps::resumed(
                 plan.resume.as_ref().map_or(0, |checkpoint| checkpoint.manifest().state.skipped),
             ),
@@ -250,6 +253,7 @@ impl<'a, T: Task> RankLoop<'a, T> {
         // The loss of a task may count rows, but each position is computed.
         let positions = if T::READS_TOKENS { tokens } else { (config.batch * config.seq) as u64 };
         let balance = self.balance.as_ref();
+        let (save_seconds, save_bytes) = self.recent_saves.take();
         let data = (&*self.plan.dataset, step);
         Ok(StepReport {
             rank,
@@ -261,6 +265,8 @@ impl<'a, T: Task> RankLoop<'a, T> {
             positions,
             seconds,
             attention_balance: balance.map(|balance| balance.of_step(rank, &micro_batches)),
+            save_seconds,
+            save_bytes,
             save_failed: self.failed_saves.take_unreported(),
             skipped: self.reported_skips(),
             evaluation: None,

@@ -9,6 +9,7 @@
 //! DIR/latest -> step-00000100
 //! DIR/best -> step-00000050                     the one of the lowest validation loss, if runs keep it
 //! DIR/.lock                                     held by the run that saves here, as long as it runs
+//! DIR/run.log                                   events of `meshwright run`, if it supervises the run
 //! DIR/.tmp-step-00000200                        an incomplete checkpoint
 //! DIR/.replaced-step-00000200                   a complete one, while a new one of the same step takes its place
 //! ```
@@ -33,7 +34,9 @@ mod locate;
 mod lock;
 mod manifest;
 mod names;
+mod newest;
 mod rank_files;
+mod run_log;
 mod save;
 mod saved_shards;
 mod shard_check;
@@ -48,6 +51,8 @@ pub use history::{ResumedRun, RunHistory};
 pub use load::Checkpoint;
 pub use manifest::{LoopState, Manifest, TrainState};
 pub use names::is_name_of_checkpoints;
+pub use newest::NewestCheckpoint;
+pub use run_log::{RunEvent, RunEventKind, RunLog};
 pub use save::{CheckpointWriter, Keep, ShardEntry};
 pub use saved_shards::{RankFile, SavedShard, TensorShape};
 pub use tensor_box::{StoredDtype, TensorBox};

@@ -10,6 +10,9 @@ pub const LATEST: &str = "latest";
 /// The link to the checkpoint of the lowest validation loss.
 pub const BEST: &str = "best";
 
+/// The log of a supervised run.
+pub const RUN_LOG: &str = "run.log";
+
 /// Prefix of the names of incomplete files and folders.
 pub(super) const TEMPORARY: &str = ".tmp-";
 
@@ -86,7 +89,7 @@ pub fn probe_path(dir: &Path, rank: usize) -> PathBuf {
 
 /// Returns true for a name that a run gives to an entry of a folder of checkpoints.
 pub fn is_name_of_checkpoints(name: &str) -> bool {
-    [LATEST, BEST, lock::CHECKPOINTS].contains(&name)
+    [LATEST, BEST, RUN_LOG, lock::CHECKPOINTS].contains(&name)
         || step_of(name).or_else(|| replaced_step_of(name)).is_some()
         || is_temporary(name)
 }

@@ -59,8 +59,8 @@ fn device_decides_defaults() {
 fn flags_reach_their_fields() {
     let config = parse(
         "--mesh fsdp=2,cp=2 --device cuda --nondeterministic --no-graphs --dtype bf16 --reduce-dtype bf16 --zero 2 \
-         --recompute every=2 --cp hybrid=2 --micro-batches 4 --memory-limit 1.5GiB --threads 3 --hidden 64 --layers 2 \
-         --heads 8 --kv-heads 2 --ffn 100 --vocab 300 --tied --experts 6 --top-k 3 --family qwen3 \
+         --comm-timeout 1m30s --recompute every=2 --cp hybrid=2 --micro-batches 4 --memory-limit 1.5GiB --threads 3 \
+         --hidden 64 --layers 2 --heads 8 --kv-heads 2 --ffn 100 --vocab 300 --tied --experts 6 --top-k 3 --family qwen3 \
          --data d.bin --tokenizer t.json \
          --text-key body --token-dtype u32 --order shuffled --documents 7 --pack --mask-borders --batch 8 --seq 32 \
          --steps 50 --seed 7 --lr 3e-4 --optimizer muon --momentum 0.8 --ema 0.999 --lr-schedule wsd --warmup 5 \
@@ -68,7 +68,8 @@ fn flags_reach_their_fields() {
          --weight-decay 0 --clip 0 --explain --save out --save-every 10 --save-async --keep 2 --max-failed-saves 5 \
          --resume out/latest --new-data --stop-after 3h50m --export-hf hf --metrics m.jsonl --trace t.json \
          --on-nan skip=3 --check-replicas 25 \
-         --report r.html --stage-times s.json --tensorboard tb --sample-tokens 0 --checks off --keep-best \
+         --report r.html --flight fl --stage-times s.json --tensorboard tb --prometheus n.prom --quiet \
+         --sample-tokens 0 --checks off --keep-best \
          --eval-data v.bin \
          --eval-every 9 --eval-steps 3 --early-stop 2",
     )
@@ -142,6 +143,8 @@ fn flags_reach_their_fields() {
             ema: Some(0.999),
         },
         on_nan: OnNan::Skip(3.try_into().unwrap()),
+        comm_timeout: TimeLimit(Duration::from_secs(90)),
+        heartbeat_limit: TimeLimit(Duration::from_secs(60)),
         preflight: None,
         save: Some(SaveConfig {
             dir: "out".into(),
@@ -157,8 +160,11 @@ fn flags_reach_their_fields() {
         export_hf: Some("hf".into()),
         export_dtype: None,
         export_shard_size: None,
+        flight: Some("fl".into()),
         metrics: Some("m.jsonl".into()),
         tensorboard: Some("tb".into()),
+        prometheus: Some("n.prom".into()),
+        quiet: true,
         log_every: TimeLimit(Duration::from_secs(10)),
         trace: Some("t.json".into()),
         stage_times: Some("s.json".into()),
