@@ -51,14 +51,15 @@ impl NumberedCall<'_> {
         CommError::PeerLeft { rank, exit, call: self.call.to_string(), detail }
     }
 
-    /// Returns the error of a call that waited too long for `missing`, given by group rank.
-    pub fn timed_out(&self, waited: Duration, missing: &[usize]) -> CommError {
+    /// Returns the error of a call that waited too long for `missing`, given by group rank. `idle` describes ranks
+    /// without progress.
+    pub fn timed_out(&self, waited: Duration, missing: &[usize], idle: &str) -> CommError {
         let rank = self.member.world_rank();
         CommError::Timeout {
             call: self.call.to_string(),
             waited,
             missing: missing.iter().map(|peer| self.member.world_ranks()[*peer]).collect(),
-            last_calls: format!("rank {rank}: {}", self.call),
+            last_calls: format!("rank {rank}: {}{}", self.call, of_others(idle)),
         }
     }
 
@@ -109,6 +110,11 @@ fn message_of(call: &Call, sent: Arrival) -> String {
     } else {
         format!("a part {length} of another call")
     }
+}
+
+/// Returns the lines about ranks without progress in all processes, if there are any.
+fn of_others(idle: &str) -> String {
+    if idle.is_empty() { String::new() } else { format!("\nRanks without progress:{idle}") }
 }
 
 /// Waits until a failed rank is reported, for a limited time.

@@ -158,13 +158,13 @@ impl RunningJob {
     }
 
     /// Returns the error of a call that is too late.
-    pub fn timed_out(&self) -> CommError {
+    pub fn timed_out(&self, idle: &str) -> CommError {
         let missing = match (&self.exchange, self.awaited_message()) {
             (Some(exchange), _) => exchange.missing(),
             (None, Some(awaited)) => vec![awaited.peer],
             (None, None) => Vec::new(),
         };
-        self.call().timed_out(self.job.limit, &missing)
+        self.call().timed_out(self.job.limit, &missing, idle)
     }
 
     /// Reports the result.

@@ -239,7 +239,7 @@ impl Progress {
                 return Err(running.call().peer_left(failed.clone(), String::new()));
             }
             if running.is_late() {
-                return Err(running.timed_out());
+                return Err(running.timed_out(&self.peers.describe_idle()));
             }
         }
         Ok(())

@@ -1,13 +1,15 @@
-//! Command-line tool that writes new projects, starts and supervises runs, draws metrics and pipeline schedules, and
-//! reports GPUs, libraries, checkpoints and clusters:
+//! Command-line tool that writes new projects, starts, supervises and reports runs, draws metrics and pipeline
+//! schedules, and reports GPUs, libraries, checkpoints and clusters:
 //! `cargo run --release --features cuda --bin meshwright -- --help`.
 
 mod calibrate;
 mod ckpt;
 mod clusters;
 mod failure;
+mod flight;
 mod new;
 mod plot;
+mod report;
 mod run;
 mod schedule;
 
@@ -20,8 +22,8 @@ use failure::Failure;
 use meshwright::exit_code::exit_on_panic;
 use meshwright::{finish_stdout, print_text};
 
-const ABOUT: &str = "Writes new projects, starts and supervises runs, draws metrics and pipeline schedules, and reports \
-                     GPUs, libraries, checkpoints and clusters";
+const ABOUT: &str = "Writes new projects, starts and supervises runs, draws metrics and pipeline schedules, and \
+                     reports GPUs, libraries, checkpoints and clusters";
 
 fn main() -> ExitCode {
     meshwright::ignore_file_size_signal();
@@ -54,8 +56,10 @@ fn run_command_line() -> Result<u8, Failure> {
         Some(("ckpt", matches)) => ckpt::run_command(matches),
         Some(("clusters", matches)) => clusters::run_command(matches),
         Some(("calibrate", matches)) => calibrate::run_command(matches),
+        Some(("flight", matches)) => flight::run_command(matches),
         Some(("new", matches)) => new::run_command(matches),
         Some(("plot", matches)) => plot::run_command(matches),
+        Some(("report", matches)) => report::run_command(matches),
         Some(("run", matches)) => return run::run_command(matches),
         _ => probe(),
     }?;
@@ -77,11 +81,13 @@ fn command() -> Command {
             new::command(),
             run::command(),
             plot::command(),
+            report::command(),
             probe,
             schedule::command(),
             ckpt::command(),
             clusters::command(),
             calibrate::command(),
+            flight::command(),
         ])
 }
 

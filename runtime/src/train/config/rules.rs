@@ -45,9 +45,21 @@ pub const RULES: &[Rule] = &[
     resume_auto_needs_save,
     new_data_begins_once,
     stage_times_are_json,
+    heartbeats_have_time,
     prometheus_files_are_found,
     quiet_runs_log_nothing,
 ];
+
+/// A process sends a heartbeat each second.
+fn heartbeats_have_time(settings: &RunSettings, problems: &mut Problems) {
+    let limit = settings.heartbeat_limit;
+    if limit.0.as_secs() < 2 {
+        let message = format!(
+            "`{limit}` is too short, as processes send a heartbeat each second; use at least 2s"
+        );
+        problems.add(&["heartbeat-limit"], message);
+    }
+}
 
 fn the_mesh_is_chosen(settings: &RunSettings, problems: &mut Problems) {
     if let Some(auto @ MeshSetting::Auto(_)) = settings.mesh {

@@ -2,16 +2,18 @@
 
 use std::fs;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::backend::{Backend, DType};
 use crate::comm::mpi::{MpiEngine, MpiSettings, MpiStartError};
-use crate::comm::{LaunchOptions, Peers, RankComms};
-use crate::launch::{RankAssignment, Store, StoreError};
+use crate::comm::{Peers, RankComms};
+use crate::launch::{RankAssignment, Store};
 use crate::train::config::Config;
 use crate::train::console::counted;
 use crate::train::{Error, Result};
 
 use super::cpu::cpu_device;
+use super::process_store::{of_store, open_store, store_options};
 use super::processes::{require_ranks, share};
 use super::{Machine, MachineDevice, host_memory, open_cpu};
 
@@ -19,6 +21,8 @@ use super::{Machine, MachineDevice, host_memory, open_cpu};
 pub struct CpuProcesses {
     store: Arc<Store>,
     threads: usize,
+    /// Time limit of calls.
+    timeout: Duration,
     /// Ranks on this host.
     local_ranks: usize,
     /// Memory of all ranks together, in bytes, if it is known of every host.
@@ -38,9 +42,8 @@ impl CpuProcesses {
                 "--preflight: compares meshes whose ranks are threads of one process; start one process".into(),
             ));
         }
-        let timeout = LaunchOptions::default().timeout;
-        let store = Store::open(assignment, timeout).map_err(unconnected)?;
-        let hosts = share(&store, "cores", &own_cores()).map_err(unconnected)?;
+        let store = open_store(assignment, &store_options(config, assignment)?)?;
+        let hosts = share(&store, "cores", &own_cores()).map_err(of_store)?;
         let hosts: Vec<Host> = hosts.iter().map(|text| Host::parse(text)).collect();
         let own = &hosts[assignment.rank];
         let local_ranks = hosts.iter().filter(|host| host.name == own.name).count();
@@ -48,7 +51,8 @@ impl CpuProcesses {
         let sharing = hosts.iter().filter(|host| host.has_cores_of(own)).count();
         let threads = config.threads_per_rank(sharing);
         let memory = memory_of_all(&hosts);
-        Ok(CpuProcesses { store: Arc::new(store), threads, local_ranks, memory })
+        let (store, timeout) = (Arc::new(store), config.comm_timeout.0);
+        Ok(CpuProcesses { store, threads, timeout, local_ranks, memory })
     }
 }
 
@@ -67,8 +71,8 @@ impl Machine for CpuProcesses {
 
     fn connect(&self, comms: RankComms, _: &dyn Backend) -> Result<RankComms> {
         let (shape, rank) = (*comms.shape(), comms.rank());
-        let timeout = LaunchOptions::default().timeout;
-        let peers = Arc::clone(&self.store) as Arc<dyn Peers>;
+        self.store.report_progress(comms.progress_reader());
+        let (timeout, peers) = (self.timeout, Arc::clone(&self.store) as Arc<dyn Peers>);
         let engine = MpiEngine::new(MpiSettings { shape, rank, timeout, peers });
         let engine = engine.map_err(|error| match error {
             MpiStartError::Failed(error) => Error::Comm(error),
@@ -137,10 +141,6 @@ fn memory_of_all(hosts: &[Host]) -> Option<f64> {
     };
     let shares: Option<Vec<f64>> = hosts.iter().map(of_rank).collect();
     Some(shares?.into_iter().fold(f64::INFINITY, f64::min) * hosts.len() as f64)
-}
-
-fn unconnected(reason: StoreError) -> Error {
-    Error::Rendezvous(reason.to_string())
 }
 
 #[cfg(test)]

@@ -10,6 +10,8 @@ mod gpus;
 mod host_memory;
 #[cfg(feature = "cuda")]
 mod message_path;
+#[cfg(any(feature = "cuda", feature = "mpi"))]
+mod process_store;
 mod processes;
 
 use std::sync::Arc;
@@ -238,8 +240,11 @@ impl Machine for NoMachine {
 fn open_gpus(config: &Config, assignment: Option<RankAssignment>) -> Result<Box<dyn Machine>> {
     let (mesh, nondeterministic) = (&config.mesh, config.nondeterministic);
     Ok(Box::new(match assignment {
-        Some(assignment) => Gpus::of_process(mesh, &assignment, nondeterministic)?,
-        None => Gpus::of_host(mesh, nondeterministic)?,
+        Some(assignment) => {
+            let store = process_store::store_options(config, &assignment)?;
+            Gpus::of_process(mesh, &assignment, &store, nondeterministic)?
+        }
+        None => Gpus::of_host(mesh, nondeterministic)?.with_timeout(config.comm_timeout.0),
     }))
 }
 

@@ -89,6 +89,11 @@ impl Plan {
         let Config { metrics, tensorboard, prometheus, stage_times, record, .. } = &self.config;
         check_outputs(&self.config, self.resume.as_ref().map(Checkpoint::folder))?;
         self.create_folders_of_reports();
+        if let Some(flight) = &self.config.flight {
+            let rank = self.machine.own_rank().unwrap_or(0);
+            let checked = CheckpointFolder::check_writable(flight, rank);
+            checked.map_err(Error::of_flag("--flight"))?;
+        }
         // Of several processes, that of rank 0 writes.
         let is_first = self.machine.own_rank().is_none_or(|rank| rank == 0);
         let of_first = |path: &Option<PathBuf>| path.clone().filter(|_| is_first);
