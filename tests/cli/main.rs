@@ -13,12 +13,15 @@ mod flight;
 mod folders;
 mod forged;
 mod meshes;
+mod monitoring;
 mod outputs;
 mod pages;
 mod picking;
 mod pipelines;
 mod plan;
 mod preflight;
+#[cfg(feature = "mpi")]
+mod processes;
 mod record;
 mod refusals;
 mod reports;

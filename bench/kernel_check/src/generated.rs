@@ -8,13 +8,16 @@ use meshwright_backend::{
     DistanceBias, DropoutMask, Expr, GlobalPositions, LeafGrad, Node, UnaryFunction, UpdateExpr,
     UpdateNode, UpdateOperands, View, WeightDropout,
 };
-use meshwright_cuda::{CudaBackend, KernelSource, NullDriver, SOURCES};
+use meshwright_cuda::{
+    ATTENTION_BIAS_DROPOUT, CudaBackend, KernelSource, NullDriver, PLAIN_ATTENTION_DROPOUT, SOURCES,
+};
 
 /// Columns and rows of operands.
 const COLS: usize = 512;
 const ROWS: usize = 64;
 
-/// Returns the sources that the backend generates for the elementwise expressions and attention of typical models.
+/// Returns the sources that the backend generates for the elementwise expressions and attention of typical models, and
+/// fixed ones that it compiles on first use.
 ///
 /// They are recorded from the backend's own calls on a null driver.
 pub fn generated_sources() -> Vec<KernelSource> {
@@ -33,7 +36,10 @@ pub fn generated_sources() -> Vec<KernelSource> {
         }
     }
     let fixed = |source: &KernelSource| SOURCES.contains(&source);
-    driver.loaded_sources().into_iter().filter(|source| !fixed(source)).collect()
+    let generated = driver.loaded_sources().into_iter().filter(|source| !fixed(source));
+    // Compiled on first use, as generated ones are.
+    let dropout = [&PLAIN_ATTENTION_DROPOUT, &ATTENTION_BIAS_DROPOUT];
+    generated.chain(dropout.map(KernelSource::clone)).collect()
 }
 
 /// Returns expressions that layers evaluate between matmuls.

@@ -2,8 +2,8 @@
 //!
 //! A [`Communicator`] is one rank's access to one process group: the same methods for every engine. They make a
 //! [`Call`], check its arguments, account for it, and issue it to the [`Engine`]: `local`, whose ranks are threads of
-//! one process, NCCL, or one from outside of this crate. All members of a group must issue the same calls in the same
-//! order; an engine that can compare them does, and reports a mismatch on every member.
+//! one process, MPI, whose ranks are processes, NCCL, or one from outside of this crate. All members of a group must
+//! issue the same calls in the same order; an engine that can compare them does, and reports a mismatch.
 //!
 //! ```
 //! use meshwright::backend::ViewMut;

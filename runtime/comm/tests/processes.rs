@@ -17,7 +17,7 @@ use meshwright_comm::{
 };
 use meshwright_mesh::{AxisId, AxisSet, MeshShape};
 
-/// What a rank does, by the name that the parent passes.
+/// The variable with the name of a scenario, which the parent passes to its ranks.
 const SCENARIO: &str = "MESHWRIGHT_TEST_SCENARIO";
 
 /// The exit code of a rank with an error that it has printed.
@@ -33,11 +33,11 @@ fn main() -> ExitCode {
     }
 }
 
-/// A run of several ranks, and what it has to print.
+/// A run of several ranks.
 struct Scenario {
     name: &'static str,
     mesh: &'static str,
-    /// Texts that the output must have; `{}` stands for the ranks of `on`.
+    /// Texts that the output must have.
     texts: &'static [&'static str],
     succeeds: bool,
 }

@@ -2,8 +2,8 @@
 
 use meshwright_backend::{AttentionShape, Band, SequenceLayout};
 
-/// Sizes of attention without soft caps, dropout and optional operands, over queries without gaps between samples: the part of
-/// [`AttentionShape`] that the fused kernels of the vendor library may take.
+/// Sizes of attention without soft caps, dropout and optional operands, over queries without gaps between samples: the
+/// part of [`AttentionShape`] that the fused kernels of the vendor library may take.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct FusedShape {
     /// Samples.

@@ -34,13 +34,14 @@ impl GlobalPositions {
     }
 }
 
-/// Dropout of attention weights after the softmax: a dropped weight counts in the sum of its row, but not in the output,
-/// and the others are divided by `1 - rate` (Vaswani et al. 2017).
+/// Dropout of attention weights after the softmax: a dropped weight counts in the sum of its row, but not in the
+/// output, and the others are divided by `1 - rate` (Vaswani et al. 2017).
 ///
-/// A weight is dropped if its random word is below `rate * 2^32`. The word depends on `key` and on global indices alone,
-/// so it is the same for every sharding and in backward: with `unit(p) = p / 16 * 8 + p % 8`, it is word `p_query / 8 %
-/// 2 * 2 + p_key / 8 % 2` of the draw of Philox 4x32-10 with the counter `[unit(p_key), unit(p_query), head, row]`. So
-/// one draw serves four weights, those of positions that differ by 8, which one thread of a GPU has.
+/// A weight is dropped if its random word is below `rate * 2^32`. The word depends on `key` and on global indices
+/// alone, so it is the same for every sharding and in backward. It is one of four words, number `query / 8 % 2 * 2 +
+/// key / 8 % 2` for global positions `query` and `key`, of the draw of Philox 4x32-10 with the counter `[unit(key),
+/// unit(query), head, row]`, where `unit(position) = position / 16 * 8 + position % 8`. So one draw serves four weights,
+/// at positions that differ by 8, which one thread of a GPU has.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct WeightDropout {
     /// Key of the random stream.

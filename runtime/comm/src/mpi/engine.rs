@@ -1,27 +1,20 @@
 //! The MPI engine of one rank.
 
-use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, channel, sync_channel};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use meshwright_backend::{CachingAllocator, Category};
+use meshwright_backend::CachingAllocator;
 use meshwright_mesh::MeshShape;
 
-use crate::accounting::TransferStart;
-use crate::blocks::run_of;
 use crate::group_member::axes_of_several;
-use crate::{
-    Call, CommError, CommOp, Completion, Engine, FILE_TIME_LIMIT, GroupMember, Operands, Peers,
-    ProcessGroup, RankExit,
-};
+use crate::{CommError, Engine, GroupMember, Peers, ProcessGroup, RankExit};
 
+use super::group::{MpiGroup, Shared};
 use super::groups::{GroupIndices, Groups};
-use super::job::{Job, Reply};
 use super::library::Library;
-use super::memory::CallMemory;
 use super::progress::{Progress, Request};
 use super::scratch::ScratchAllocator;
 
@@ -63,19 +56,8 @@ pub struct MpiEngine {
     groups: GroupIndices,
     peers: Arc<dyn Peers>,
     shared: Arc<Shared>,
-    /// Notified when the thread has ended; taken by the first end of the rank.
+    /// Notified when all calls have ended, and when the use of MPI has; taken by the first end of the rank.
     ended: Mutex<Option<Receiver<()>>>,
-}
-
-/// State of the rank's groups.
-struct Shared {
-    rank: usize,
-    timeout: Duration,
-    /// Set while calls are issued that may wait for files.
-    waits_for_files: AtomicBool,
-    requests: Sender<Request>,
-    scratch: Arc<ScratchAllocator>,
-    failure: Arc<OnceLock<CommError>>,
 }
 
 impl MpiEngine {
@@ -83,13 +65,13 @@ impl MpiEngine {
     /// others.
     ///
     /// # Errors
-    /// If MPI has started another number of processes, if it is initialized already, if a rank fails meanwhile, and after
-    /// the time limit.
+    /// If MPI has started another number of processes, if it is initialized already, if a rank fails meanwhile, and
+    /// after the time limit.
     pub fn new(settings: MpiSettings) -> Result<Arc<MpiEngine>, MpiStartError> {
         let MpiSettings { shape, rank, timeout, ref peers } = settings;
         let (requests, received) = channel();
         let (started, start) = sync_channel(1);
-        let (end, ended) = sync_channel(1);
+        let (end, ended) = sync_channel(2);
         let (failure, scratch) = (Arc::new(OnceLock::new()), Arc::new(ScratchAllocator::new()));
         let run = {
             let (peers, failure, scratch) =
@@ -97,7 +79,9 @@ impl MpiEngine {
             move || {
                 if let Some((library, groups)) = start_library(&shape, rank, &started) {
                     let progress = Progress::new(rank, (library, groups), scratch, peers, failure);
-                    progress.run(&received);
+                    let library = progress.run(&received);
+                    let _ = end.send(());
+                    library.map(Library::finalize);
                 }
                 let _ = end.send(());
             }
@@ -195,9 +179,11 @@ impl Engine for MpiEngine {
         if *exit == RankExit::Returned {
             let limit = self.shared.time_limit();
             let _ = self.shared.requests.send(Request::Finish(limit));
-            // Calls have time limits of their own, which end the thread too.
-            let longest = limit.max(FILE_TIME_LIMIT) + FINALIZE_TIME;
-            ended.map(|ended| ended.recv_timeout(longest));
+            if let Some(ended) = ended {
+                // Calls and the wait for the other ranks have time limits of their own.
+                let _ = ended.recv();
+                let _ = ended.recv_timeout(FINALIZE_TIME);
+            }
             return self.peers.announce_exit(exit);
         }
         self.peers.announce_exit(exit);
@@ -213,137 +199,5 @@ impl Engine for MpiEngine {
 
     fn extend_time_limit(&self, waits_for_files: bool) {
         self.shared.waits_for_files.store(waits_for_files, Ordering::Relaxed);
-    }
-}
-
-impl Shared {
-    /// Time limit of a call that is issued now.
-    fn time_limit(&self) -> Duration {
-        let waits_for_files = self.waits_for_files.load(Ordering::Relaxed);
-        if waits_for_files { self.timeout.max(FILE_TIME_LIMIT) } else { self.timeout }
-    }
-
-    fn closed(&self) -> CommError {
-        let closed = CommError::Closed { rank: self.rank };
-        self.failure.get().cloned().unwrap_or(closed)
-    }
-}
-
-/// A rank in a process group.
-struct MpiGroup {
-    member: Arc<GroupMember>,
-    /// Index of the communicators.
-    index: usize,
-    shared: Arc<Shared>,
-}
-
-impl ProcessGroup for MpiGroup {
-    fn issue(&self, call: &Arc<Call>, operands: Operands<'_>) -> Completion {
-        if call.on_device {
-            return Completion::completed(Err(call.refuse("MPI moves host memory only")));
-        }
-        if let Some(failure) = self.shared.failure.get() {
-            return Completion::completed(Err(failure.clone()));
-        }
-        match (&call.op, operands) {
-            (op, operands) if self.member.size() == 1 && !op.is_point_to_point() => {
-                self.run_alone(call, operands)
-            }
-            (CommOp::Send { .. }, operands) => self.send(call, operands),
-            (_, operands @ Operands::Borrowed { .. }) => self.run(call, operands),
-            (_, Operands::Owned { src, dst }) => {
-                let (promise, completion) = Completion::promised(self.member.world_rank());
-                let in_place = src.is_none();
-                let memory = CallMemory::owned(src, dst);
-                // A refused call drops its promise, which reports that the rank has left.
-                let _ = self.submit(call, memory, in_place, Reply::Asynchronous(promise));
-                completion
-            }
-        }
-    }
-}
-
-impl MpiGroup {
-    /// Carries out a collective of a group of one rank.
-    fn run_alone(&self, call: &Call, mut operands: Operands<'_>) -> Completion {
-        let start = TransferStart::blocking(Instant::now());
-        if let (Some(src), Some(mut dst)) = operands.views_mut() {
-            dst.bytes_mut().copy_from_slice(src.bytes());
-        }
-        self.member.accounting.finish_transfer(call, start);
-        let (_, dst) = operands.into_buffers();
-        Completion::completed(Ok(dst))
-    }
-
-    /// Starts a message. Neither form waits for the receiver: the engine keeps the data until then.
-    fn send(&self, call: &Arc<Call>, operands: Operands<'_>) -> Completion {
-        let data = match operands {
-            Operands::Borrowed { src: Some(data), .. } => {
-                let (dtype, len) = (data.dtype(), data.len());
-                let mut copy = self.shared.scratch.get().alloc(dtype, len, Category::Communication);
-                copy.view_mut().bytes_mut().copy_from_slice(data.bytes());
-                Some(Arc::new(copy))
-            }
-            operands => operands.into_buffers().0,
-        };
-        let memory = CallMemory::owned(data, None);
-        Completion::completed(self.submit(call, memory, false, Reply::None).map(|()| None))
-    }
-
-    /// Carries out a blocking call.
-    fn run(&self, call: &Arc<Call>, mut operands: Operands<'_>) -> Completion {
-        let in_place = matches!(&operands, Operands::Borrowed { src: None, .. });
-        let written = self.written_elements(&call.op, &operands);
-        let allocator = self.shared.scratch.get();
-        // SAFETY: this function returns after the reply.
-        let memory = unsafe { CallMemory::lent(&operands, written.is_some(), allocator) };
-        let (reply, outcome) = sync_channel(1);
-        let submitted = self.submit(call, memory, in_place, Reply::Blocking(reply));
-        let outcome =
-            submitted.and_then(|()| outcome.recv().unwrap_or_else(|_| Err(self.shared.closed())));
-        let copied = outcome.map(|result| {
-            if let (Some(elements), Some(result), (_, Some(mut dst))) =
-                (written, result, operands.views_mut())
-            {
-                let from = result.view().slice(elements.clone());
-                dst.slice(elements).bytes_mut().copy_from_slice(from.bytes());
-            }
-            None
-        });
-        Completion::completed(copied)
-    }
-
-    /// Returns the elements of the destination that a blocking call writes on this member, if any.
-    fn written_elements(&self, op: &CommOp, operands: &Operands<'_>) -> Option<Range<usize>> {
-        let own = self.member.group_rank();
-        let (src, dst) = operands.views();
-        let len = dst?.len();
-        match op {
-            CommOp::Broadcast { root, .. } if root.group_rank == own => None,
-            CommOp::Reduce { root, .. } if root.group_rank != own => None,
-            CommOp::ReduceScatter { blocks } if src.is_none() => Some(run_of(&blocks.lens, own)),
-            _ => Some(0..len),
-        }
-    }
-
-    fn submit(
-        &self,
-        call: &Arc<Call>,
-        memory: CallMemory,
-        in_place: bool,
-        reply: Reply,
-    ) -> Result<(), CommError> {
-        let job = Job {
-            call: Arc::clone(call),
-            member: Arc::clone(&self.member),
-            group: self.index,
-            memory,
-            in_place,
-            reply,
-            issued: Instant::now(),
-            limit: self.shared.time_limit(),
-        };
-        let sent = self.shared.requests.send(Request::Call(Box::new(job)));
-        sent.map_err(|_| self.shared.closed())
     }
 }

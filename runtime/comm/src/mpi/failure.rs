@@ -21,7 +21,7 @@ const PERIOD: Duration = Duration::from_millis(10);
 pub struct NumberedCall<'a> {
     pub call: &'a Call,
     pub member: &'a GroupMember,
-    /// From 1; 0 for a message.
+    /// Counted from 1; 0 for a message.
     pub number: u64,
 }
 

@@ -33,8 +33,8 @@ pub type GroupIndices = BTreeMap<AxisSet, usize>;
 impl Groups {
     /// Creates the communicators of every set of axes, in the same order on all ranks. All of them call it.
     ///
-    /// Not at the first use, because ranks use them first at different times, and creating one waits for its members: two
-    /// ranks that create different ones would wait for each other's calls in progress.
+    /// Not at the first use, because ranks use them first at different times, and creating one waits for its members:
+    /// two ranks that create different ones would wait for each other's calls in progress.
     pub fn create(
         library: &Library,
         shape: &MeshShape,

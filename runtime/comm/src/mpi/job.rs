@@ -25,8 +25,7 @@ pub struct Job {
     /// Set if the destination is also the source.
     pub in_place: bool,
     pub reply: Reply,
-    pub issued: Instant,
-    /// The time limit, from the issue on.
+    /// The time limit, from the time on at which the call is in progress.
     pub limit: Duration,
 }
 
@@ -49,6 +48,7 @@ pub struct RunningJob {
     tag: Tag,
     /// Position among the collectives of its group and kind, from 1; 0 for a message.
     number: u64,
+    begun: Instant,
     start: TransferStart,
 }
 
@@ -62,7 +62,8 @@ impl RunningJob {
         let plan = plan_call(&job.call, &job.member, job.in_place);
         job.memory.add_scratch(plan.scratch, allocator);
         let start = transfer_start(&job);
-        RunningJob { job, plan, next: 0, exchange: None, tag, number, start }
+        let begun = Instant::now();
+        RunningJob { job, plan, next: 0, exchange: None, tag, number, begun, start }
     }
 
     /// The call, for errors.
@@ -153,7 +154,7 @@ impl RunningJob {
 
     /// Returns true after the time limit.
     pub fn is_late(&self) -> bool {
-        self.job.issued.elapsed() > self.job.limit
+        self.begun.elapsed() > self.job.limit
     }
 
     /// Returns the error of a call that is too late.

@@ -38,7 +38,7 @@ pub struct Arrival {
 pub struct CompletedRequest {
     /// Index among the tested requests.
     pub index: usize,
-    /// For a receive, the message; unspecified for a send.
+    /// The message, for a receive; unspecified for a send.
     pub outcome: Result<Arrival, String>,
 }
 

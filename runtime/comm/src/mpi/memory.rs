@@ -164,7 +164,7 @@ impl CallMemory {
             let Some((first, others)) = addresses.split_first() else { return };
             sum.copy_from_slice(read(first));
             T::reduce(op, sum, others.iter().map(read));
-            // SAFETY: in bounds, and the operands, of which it may be one, are not borrowed any more.
+            // SAFETY: in bounds. It may be one of the operands, which are not borrowed any more.
             unsafe {
                 target.wrapping_add(block.start).copy_from_nonoverlapping(sum.as_ptr(), sum.len());
             }

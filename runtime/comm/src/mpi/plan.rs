@@ -1,8 +1,8 @@
 //! Collectives as steps: messages between the members, and work on the memory of one member.
 //!
-//! MPI only moves bytes. Sums are computed here, in the order of group ranks, so that results have the same bits as those
-//! of ranks that are threads, whatever algorithms the library would choose. An all-reduce is an exchange of parts, a
-//! local reduction, and a gather of the reduced parts: as many bytes as a ring.
+//! MPI only moves bytes. Sums are computed here, in the order of group ranks, so that results have the same bits as with
+//! ranks that are threads, whatever algorithms the library would choose. An all-reduce is an exchange of parts, a local
+//! reduction, and a gather of the reduced parts: as many bytes as a ring.
 
 use std::ops::Range;
 
@@ -146,8 +146,8 @@ impl Planner {
         }
     }
 
-    /// Sends each member its part of the operand, and reduces the own part of all operands: to its place in `region`, or
-    /// behind the received operands. Returns the reduced run.
+    /// Sends each member its part of the operand, and reduces this member's part of all operands: to its place in
+    /// `region`, or behind the received operands. Returns the reduced run.
     fn reduce_own_part(
         &mut self,
         op: ReduceOp,

@@ -1,8 +1,8 @@
 //! The thread that makes all MPI calls.
 //!
-//! Most libraries are slow with calls of several threads, or have none. Calls reach this thread through a channel. Of
-//! the collectives of a group the first blocking one and the first asynchronous one are in progress, because those of
-//! one kind have to match in their order; all messages are.
+//! Most libraries are slow with calls of several threads, or have none. Calls reach this thread through a channel. In
+//! progress are the first blocking and the first asynchronous collective of each group, because collectives of one kind
+//! have to match in their order, and all messages.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -23,8 +23,8 @@ use super::library::Library;
 use super::scratch::ScratchAllocator;
 use super::tags::Tags;
 
-/// Time without progress after which the thread sleeps between tests. Before that it yields: a thread that sleeps limits
-/// the bandwidth, and one that never does takes a core from computation.
+/// Time without progress after which the thread sleeps between tests. Before that it yields: a thread that sleeps
+/// limits the bandwidth, and one that never does takes a core from computation.
 const YIELD_TIME: Duration = Duration::from_millis(2);
 /// Sleep between tests.
 const SLEEP: Duration = Duration::from_micros(50);
@@ -90,8 +90,9 @@ impl Progress {
         }
     }
 
-    /// Carries out requests until the rank leaves.
-    pub fn run(mut self, requests: &Receiver<Request>) {
+    /// Carries out requests until the rank leaves. Returns the library if all ranks have finished, so that its use may
+    /// end.
+    pub fn run(mut self, requests: &Receiver<Request>) -> Option<Library> {
         let (mut last_progress, mut end_limit) = (Instant::now(), None);
         while self.failure.get().is_none() {
             let is_idle = self.is_idle();
@@ -113,7 +114,8 @@ impl Progress {
                     let closed = |call: NumberedCall<'_>| CommError::Closed {
                         rank: call.member.world_rank(),
                     };
-                    return self.fail_all(closed);
+                    self.fail_all(closed);
+                    return None;
                 }
                 Err(RecvTimeoutError::Timeout) => has_advanced = false,
             }
@@ -125,6 +127,7 @@ impl Progress {
             }
         }
         self.refuse_all(requests);
+        None
     }
 
     fn is_idle(&self) -> bool {
@@ -249,43 +252,42 @@ impl Progress {
 
     /// Ends all calls with an error of their own.
     fn fail_all(&mut self, error_of: impl Fn(NumberedCall<'_>) -> CommError) {
+        let mut running = Vec::from(std::mem::take(&mut self.messages));
+        let mut waiting = Vec::new();
         for queue in self.queues.iter_mut().flatten() {
-            let waiting = std::mem::take(&mut queue.waiting);
-            for job in queue.running.take().into_iter().chain(std::mem::take(&mut self.messages)) {
-                let error = error_of(job.call());
-                job.fail(error);
-            }
-            for job in waiting {
-                let error = error_of(job.numbered());
-                job.refuse(error);
-            }
+            running.extend(queue.running.take());
+            waiting.extend(std::mem::take(&mut queue.waiting));
+        }
+        for job in running {
+            let error = error_of(job.call());
+            job.fail(error);
+        }
+        for job in waiting {
+            let error = error_of(job.numbered());
+            job.refuse(error);
         }
     }
 
-    /// Ends all further calls with the failure, until the rank leaves.
-    fn refuse_all(&self, requests: &Receiver<Request>) {
-        let Some(failure) = self.failure.get() else { return };
+    /// Ends all calls with the failure, also further ones, until the rank leaves.
+    fn refuse_all(&mut self, requests: &Receiver<Request>) {
+        let Some(failure) = self.failure.get().cloned() else { return };
+        self.fail_all(|_| failure.clone());
         while let Ok(Request::Call(job)) = requests.recv() {
             job.refuse(failure.clone());
         }
     }
 
-    /// Waits for the other ranks, and ends the use of MPI; not after a failure of one, for which MPI would wait.
-    fn finish(self, limit: Duration) {
+    /// Waits for the other ranks, and returns the library; not after a failure of one, for which MPI would wait.
+    fn finish(self, limit: Duration) -> Option<Library> {
         let start = Instant::now();
-        let Ok(barrier) = self.library.barrier(self.groups.all) else { return };
-        let mut requests = [barrier];
-        loop {
-            match self.library.test(&mut requests) {
-                Ok(completed) if completed.is_empty() => {}
-                Ok(_) => return self.library.finalize(),
-                Err(_) => return,
-            }
+        let mut requests = [self.library.barrier(self.groups.all).ok()?];
+        while self.library.test(&mut requests).ok()?.is_empty() {
             if start.elapsed() > limit || self.peers.failed_peer().is_some() {
-                return;
+                return None;
             }
             thread::sleep(SLEEP);
         }
+        Some(self.library)
     }
 }
 

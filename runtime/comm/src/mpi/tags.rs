@@ -1,6 +1,6 @@
-//! Tags of messages: what a call is, as a number, by which the receiver of each message compares it with its own call.
+//! Tags of messages: a hash of the call, which the receiver of each message compares with that of its own call.
 //!
-//! So calls are always compared, without a message for it, and before a result is used.
+//! Calls are always compared, without a message for it, and before a result is used.
 
 use std::collections::HashMap;
 use std::ffi::c_int;
@@ -55,7 +55,7 @@ impl Tags {
         identity * 4 + dtype
     }
 
-    /// Returns true if a message with the tag `sent` may be the one of the tag `expected`. One of them may be without an
+    /// Returns true if a message with the tag `sent` may be the one of the tag `expected`. Either may be without an
     /// identity.
     pub fn match_messages(sent: c_int, expected: c_int) -> bool {
         let same_identity = sent / 4 == expected / 4 || sent / 4 == 0 || expected / 4 == 0;

@@ -1,5 +1,5 @@
-//! Command-line tool that writes new projects, starts and supervises runs, draws metrics and pipeline schedules, and
-//! reports GPUs, libraries, checkpoints and clusters:
+//! Command-line tool that writes new projects, starts, supervises and reports runs, draws metrics and pipeline
+//! schedules, and reports GPUs, libraries, checkpoints and clusters:
 //! `cargo run --release --features cuda --bin meshwright -- --help`.
 
 mod calibrate;
@@ -9,6 +9,7 @@ mod failure;
 mod flight;
 mod new;
 mod plot;
+mod report;
 mod run;
 mod schedule;
 
@@ -21,8 +22,8 @@ use failure::Failure;
 use meshwright::exit_code::exit_on_panic;
 use meshwright::{finish_stdout, print_text};
 
-const ABOUT: &str = "Writes new projects, starts and supervises runs, draws metrics and pipeline schedules, and reports \
-                     GPUs, libraries, checkpoints and clusters";
+const ABOUT: &str = "Writes new projects, starts and supervises runs, draws metrics and pipeline schedules, and \
+                     reports GPUs, libraries, checkpoints and clusters";
 
 fn main() -> ExitCode {
     meshwright::ignore_file_size_signal();
@@ -58,6 +59,7 @@ fn run_command_line() -> Result<u8, Failure> {
         Some(("flight", matches)) => flight::run_command(matches),
         Some(("new", matches)) => new::run_command(matches),
         Some(("plot", matches)) => plot::run_command(matches),
+        Some(("report", matches)) => report::run_command(matches),
         Some(("run", matches)) => return run::run_command(matches),
         _ => probe(),
     }?;
@@ -79,6 +81,7 @@ fn command() -> Command {
             new::command(),
             run::command(),
             plot::command(),
+            report::command(),
             probe,
             schedule::command(),
             ckpt::command(),

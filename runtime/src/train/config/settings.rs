@@ -29,8 +29,8 @@ use super::settings_macro::{
 };
 use super::task_input::TaskInput;
 use super::{
-    Decay, DeviceChoice, LoadBalancing, ModelSource, OptimizerConfig, Optimizers, PipelineConfig,
-    Precision, SaveConfig, ScheduleSource, TimeLimit, ValidationConfig,
+    Decay, DeviceChoice, LoadBalancing, ModelSource, OnNan, OptimizerConfig, Optimizers,
+    PipelineConfig, Precision, SaveConfig, ScheduleSource, TimeLimit, ValidationConfig,
 };
 
 const MACHINE: &str = "Devices and ranks";
@@ -62,6 +62,9 @@ settings! {
         threads: Option<Size>, "N" => threads;
         "Steps in which ranks check that they train one model on one batch: off, first, every"
         checks: Checks = "every", "STEPS" => #[serde(skip)] checks;
+        "After every N steps, compare the parameters of ranks that hold copies of each other; a difference ends the run \
+         with exit code 4"
+        check_replicas: Option<Positive>, "N" => #[serde(skip)] check_replicas;
         "Allow attention and matmul algorithms that are faster but nondeterministic: results differ in the last bits \
          from run to run [needs --device cuda]"
         nondeterministic: bool => nondeterministic;
@@ -205,6 +208,9 @@ settings! {
         weight_decay: Number = "0.1", "X", at "/optimizer/weight-decay" Warn;
         "Gradient clipping by global norm; 0 turns it off"
         clip: Number = "1.0", "X", at "/optimizer/clip" Warn;
+        "A step whose loss or gradient norm is infinite or NaN: stop ends the run; skip=N leaves out its update, and \
+         ends the run when N steps in a row are such"
+        on_nan: OnNan = "stop", "stop|skip=N" => #[serde(skip)] on_nan;
         "Exponential moving average of the parameters with this decay in [0, 1), used for --export-hf and the \
          continuation at the end"
         ema: Option<Fraction>, "DECAY", at "/optimizer/ema" Warn;

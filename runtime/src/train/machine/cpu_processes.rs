@@ -30,7 +30,7 @@ pub struct CpuProcesses {
 }
 
 impl CpuProcesses {
-    /// Connects this process to those of the other ranks. Waits for all of them.
+    /// Connects this process to the processes of the other ranks. Waits for all of them.
     ///
     /// # Errors
     /// A mesh with another number of ranks than processes, a run that needs all ranks in one process, and a failed

@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use crate::backend::{Backend, DType};
 use crate::comm::{Peers, RankComms, RankExit};
-#[cfg(not(feature = "mpi"))]
+#[cfg(any(test, not(feature = "mpi")))]
 use crate::launch::RankAssignmentError;
 use crate::launch::{ProcessRank, RankAssignment, Store};
 
@@ -147,7 +147,8 @@ pub fn suggested_ranks(device: DeviceChoice) -> Result<usize> {
     }
     cpu_processes()?.map(|own| own.world).ok_or_else(|| {
         Error::Input(
-            "--mesh: `auto` counts GPUs or processes; in one process on the CPU name the ranks, such as `auto=4`".into(),
+            "--mesh: `auto` counts GPUs or processes; in one process on the CPU name the ranks, such as `auto=4`"
+                .into(),
         )
     })
 }
@@ -181,16 +182,15 @@ fn open_cpu_processes(_: &Config) -> Result<Option<Box<dyn Machine>>> {
     cpu_processes().map(|_| None)
 }
 
-/// Refuses several processes on the CPU without MPI, where ranks are threads of one process: each process would run everything, and
-/// write to the same files.
-#[cfg(not(feature = "mpi"))]
+/// Refuses several processes on the CPU without MPI: each would run everything, and write to the same files.
+#[cfg(any(test, not(feature = "mpi")))]
 fn refuse_processes(
     found: std::result::Result<Option<ProcessRank>, RankAssignmentError>,
 ) -> Result<()> {
     match found {
         Ok(Some(ProcessRank { rank, world, .. })) if world > 1 => Err(Error::Input(format!(
-            "this process was started as rank {rank} of {world}, but this program connects no processes on the CPU, and \
-             each would train the whole run; build it with --features mpi, or start one process, whose ranks are \
+            "this process was started as rank {rank} of {world}, but this program connects no processes on the CPU, \
+             and each would train the whole run; build it with --features mpi, or start one process, whose ranks are \
              threads, and set them with --mesh"
         ))),
         Ok(_) => Ok(()),
@@ -274,7 +274,6 @@ fn refuse_cuda() -> Error {
 mod tests {
     use super::*;
 
-    #[cfg(not(feature = "mpi"))]
     #[test]
     fn several_processes_are_refused() {
         let found = |variables: &[(&str, &str)]| {

@@ -8,8 +8,11 @@ use std::io::Read;
 use serde_json::{Map, Value};
 
 use crate::launch::{RankAssignment, Store, StoreError};
+#[cfg(any(feature = "cuda", feature = "mpi"))]
 use crate::mesh::MeshShape;
-use crate::train::config::Config;
+use crate::train::config::{Config, kept_flags};
+#[cfg(any(feature = "cuda", feature = "mpi"))]
+use crate::train::console::counted;
 use crate::train::{Error, Result};
 
 /// The entry of the program itself among the settings of a process.
@@ -26,7 +29,8 @@ pub fn require_ranks(mesh: &MeshShape, assignment: &RankAssignment) -> Result<()
         Ok(())
     } else {
         Err(Error::Input(format!(
-            "--mesh {mesh} has {ranks} ranks, but {world} processes were started; start {ranks}"
+            "--mesh {mesh} has {}, but {world} processes were started; start {ranks}",
+            counted(ranks, "rank")
         )))
     }
 }
@@ -71,8 +75,10 @@ fn settings_of_process(config: &Config) -> Value {
     let mut settings = serde_json::to_value(config).unwrap_or_default();
     if let Value::Object(settings) = &mut settings {
         OF_HOST.iter().for_each(|name| drop(settings.remove(*name)));
-        settings.insert("mesh".into(), config.mesh.to_string().into());
         settings.insert(PROGRAM.into(), program_hash().into());
+        // Flags have short values.
+        let flags = kept_flags(config).into_iter();
+        settings.extend(flags.map(|(name, value)| (format!("--{name}"), value.into())));
     }
     settings
 }
@@ -85,6 +91,7 @@ fn describe_difference(
 ) -> Option<String> {
     let names = first.keys().chain(other.keys());
     let differs = |name: &&String| first.get(*name) != other.get(*name);
+    // Flags begin with a dash, which is before letters.
     let name = names.filter(differs).min_by_key(|name| (*name == PROGRAM, *name))?;
     if name == PROGRAM {
         return Some(format!("rank {rank} runs another program than rank 0, or another build"));
@@ -132,8 +139,9 @@ mod tests {
             None
         );
         for (line, expected) in [
-            ("--seed 2 --mesh dp=2", "`seed` is 2 on rank 3, but 1 on rank 0"),
-            ("--seed 1 --mesh tp=2", "`mesh` is tp=2 on rank 3, but dp=2 on rank 0"),
+            ("--seed 2 --mesh dp=2", "`--seed` is 2 on rank 3, but 1 on rank 0"),
+            ("--seed 1 --mesh tp=2", "`--mesh` is tp=2 on rank 3, but dp=2 on rank 0"),
+            ("--seed 1 --mesh dp=2 --lr 0.5", "`--lr` is 0.5 on rank 3, but 0.001 on rank 0"),
             ("--seed 1 --mesh dp=2 --save x", "on rank 3, but absent on rank 0"),
         ] {
             let found = describe_difference(&first, &settings(line), 3).unwrap();

@@ -174,6 +174,7 @@ impl<'a> LoopCheckpoints<'a> {
             data: self.dataset.map(|dataset| DataPosition::after(step, dataset)),
             history: self.history.clone(),
             evaluation: None,
+            skipped: 0,
             config: Value::Null,
             own_loop: Some(LoopState {
                 updates: state.optimizer.steps(),

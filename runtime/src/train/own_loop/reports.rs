@@ -242,6 +242,7 @@ impl<'a> StepReports<'a> {
             save_seconds: None,
             save_bytes: None,
             save_failed: None,
+            skipped: None,
             evaluation,
             schedule: None,
             sources: None,

@@ -66,6 +66,9 @@ pub struct StepMetrics {
     /// The step after which a checkpoint could not be saved, if the failure was detected since the last line.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub save_failed: Option<u64>,
+    /// Steps of the run so far whose updates were left out, with `--on-nan skip=N`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub skipped: Option<u64>,
     /// Mean loss over the targets of the validation data after the step, in nats, if it was evaluated.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub eval_loss: Option<f64>,
@@ -224,6 +227,7 @@ mod tests {
             save_ms: None,
             save_bytes: None,
             save_failed: None,
+            skipped: None,
             eval_loss: None,
             eval_perplexity: None,
             eval_bits_per_byte: None,
@@ -265,6 +269,7 @@ mod tests {
             save_ms: Some(1.0),
             save_bytes: Some(1),
             save_failed: Some(1),
+            skipped: Some(1),
             eval_loss: Some(0.0),
             eval_perplexity: Some(1.0),
             eval_bits_per_byte: Some(0.0),

@@ -114,6 +114,7 @@ impl StepObserver for MetricsRecorder<'_> {
             save_ms: report.save_seconds.map(|seconds| seconds * 1e3),
             save_bytes: report.save_bytes,
             save_failed: report.save_failed,
+            skipped: report.skipped,
             eval_loss: report.evaluation.map(|evaluation| evaluation.loss),
             eval_perplexity: report.evaluation.map(|evaluation| evaluation.perplexity()),
             eval_bits_per_byte: report.evaluation.and_then(|evaluation| evaluation.bits_per_byte),

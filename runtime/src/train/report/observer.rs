@@ -65,6 +65,8 @@ pub struct StepReport<'a> {
     pub save_bytes: Option<u64>,
     /// The step after which a checkpoint could not be saved, if the failure was detected since the last report.
     pub save_failed: Option<u64>,
+    /// Steps of the run so far whose updates were left out, this one included, with `--on-nan skip=N`.
+    pub skipped: Option<u64>,
     /// The evaluation after the step, if one was due and not interrupted.
     pub evaluation: Option<Evaluation>,
     /// Times of the pipeline schedule, if the mesh has a `pp` axis.

@@ -47,7 +47,8 @@ impl PrometheusFile {
     pub fn claim(path: PathBuf) -> Result<PrometheusFile, MetricsError> {
         let run = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
         // The target of a link is replaced, and not the link.
-        let path = path.canonicalize().unwrap_or(path);
+        let target = if path.is_symlink() { path.canonicalize().ok() } else { None };
+        let path = target.unwrap_or(path);
         let is_special = fs::metadata(&path).is_ok_and(|data| !data.is_file() && !data.is_dir());
         let claimed = if is_special {
             Err(io::Error::other("it is no file, and cannot be replaced by one"))

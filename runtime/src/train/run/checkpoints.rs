@@ -73,6 +73,7 @@ impl<T: Task> RankLoop<'_, T> {
             |own: &Evaluations<'_>| EvaluationRecord { is_only_best, ..own.record.clone() };
         let state = || TrainState {
             evaluation: self.evaluations.as_ref().map(record),
+            skipped: self.skipped.total,
             ..train_state(self.plan, steps)
         };
         if in_background {

@@ -24,9 +24,15 @@ mod observer_tests;
 mod rank_loop;
 mod recent_saves;
 mod record_steps;
+#[cfg(test)]
+mod replica_tests;
+mod replicas;
 mod sample;
 mod save;
 mod shared;
+#[cfg(test)]
+mod skip_tests;
+mod skipped_steps;
 #[cfg(test)]
 mod slow_file_tests;
 #[cfg(test)]

@@ -127,6 +127,7 @@ pub(super) fn train_state(plan: &Plan, steps: u64) -> TrainState {
         data: Some(DataPosition::after(steps, &plan.dataset)),
         history: plan.history.clone(),
         evaluation: None,
+        skipped: 0,
         config: settings_to_save(config, &plan.architecture),
         own_loop: None,
     }

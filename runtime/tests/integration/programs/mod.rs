@@ -8,6 +8,7 @@ mod flight;
 mod meshwright;
 mod new_project;
 mod plot;
+mod report;
 mod run;
 mod schedule_input;
 mod stdout;

@@ -130,8 +130,8 @@ fn impossible_settings_are_refused_at_build() {
         assert_refused(
             &sizes().with_attention("bias", of_attention),
             &[
-                "`bias`: a window, soft cap, scale or dropout rate applies to nothing: it is that of an attention, whose \
-                 own field `Sizes::with_attention` takes; a bias has a maximum distance",
+                "`bias`: a window, soft cap, scale or dropout rate applies to nothing: it is that of an attention, \
+                 whose own field `Sizes::with_attention` takes; a bias has a maximum distance",
             ],
         );
     }

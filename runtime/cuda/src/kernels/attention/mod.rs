@@ -140,8 +140,10 @@ impl AttentionTiles {
     /// Returns the tiles of the forward pass; `dims` are the elements of one head of queries and keys, and of values.
     pub fn forward(dims: [usize; 2], variant: Variant) -> AttentionTiles {
         let (row_tiles, cols, blocks) = match dims[0].max(dims[1]) {
+            ..=64 if variant.dropout => (2, 32, 2),
             ..=64 if variant.is_large() => (2, 64, 2),
             ..=64 => (2, 64, 3),
+            65..=128 if variant.dropout => (1, 64, 2),
             65..=128 if variant.converts() || variant.wide => (2, 32, 2),
             65..=128 if fits_wide_steps(dims, variant) => (2, 64, 2),
             65..=128 => (2, 32, 2),

@@ -160,18 +160,25 @@ __device__ inline void backward_keys(const T* q, const T* k, const T* v, const T
     write(key_rows(dv, at, at.head, s, value_dim), at.first_row, value_sums, 1, x.accumulate != 0);
 }
 
+// Draws take more registers than as many threads as a block may have could get.
+#if DROPOUT
+#define PLAIN_KERNEL(NAME) KERNEL_BOUNDS(NAME, THREADS, 2)
+#else
+#define PLAIN_KERNEL(NAME) KERNEL(NAME)
+#endif
+
 // Grids: tiles of queries * heads * batch; of `keys`, tiles of keys * kv_heads * batch. The scale is positive.
 #define KERNELS(NAMES, T, O)                                                                                           \
-    KERNEL(attention_plain_forward_##NAMES)                                                                            \
+    PLAIN_KERNEL(attention_plain_forward_##NAMES)                                                                      \
     (const T* q, const T* k, const T* v, O* out, float* lse, Sizes s, Extras x, int head_dim, int value_dim) {         \
         forward(q, k, v, out, lse, s, x, head_dim, value_dim);                                                         \
     }                                                                                                                  \
-    KERNEL(attention_plain_backward_queries_##NAMES)                                                                   \
+    PLAIN_KERNEL(attention_plain_backward_queries_##NAMES)                                                             \
     (const T* q, const T* k, const T* v, const T* dout, const float* lse, const float* delta, O* dq, Sizes s,          \
      Extras x, int head_dim, int value_dim) {                                                                          \
         backward_queries(q, k, v, dout, lse, delta, dq, s, x, head_dim, value_dim);                                    \
     }                                                                                                                  \
-    KERNEL(attention_plain_backward_keys_##NAMES)                                                                      \
+    PLAIN_KERNEL(attention_plain_backward_keys_##NAMES)                                                                \
     (const T* q, const T* k, const T* v, const T* dout, const float* lse, const float* delta, O* dk, O* dv, Sizes s,   \
      Extras x, int head_dim, int value_dim) {                                                                          \
         backward_keys(q, k, v, dout, lse, delta, dk, dv, s, x, head_dim, value_dim);                                   \
