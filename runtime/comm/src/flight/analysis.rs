@@ -140,7 +140,7 @@ fn waits<'a>(records: &'a [RankRecord], channels: &Channels<'_>) -> Vec<Wait<'a>
     records.iter().filter_map(wait_of).collect()
 }
 
-/// The ranks for which others wait, and which wait for nobody themselves; if there are none, the ranks that wait for
+/// Returns the ranks for which others wait and which do not wait themselves; if there are none, the ranks that wait for
 /// each other.
 fn missing_ranks(
     records: &[RankRecord],
