@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use super::storage::storage_of;
 use super::{CheckpointError, Manifest, files, names};
 
 /// Most links that are followed, as many as the system follows.
@@ -51,11 +52,12 @@ pub fn newest_first(
 ) -> Result<Vec<PathBuf>, CheckpointError> {
     // The target of a link says more.
     let path = if path.is_symlink() { dir } else { path };
-    files::check_folder(dir).map_err(|error| match error {
+    let storage = storage_of(dir)?;
+    storage.check_folder(dir).map_err(|error| match error {
         CheckpointError::NotFound { reason, .. } => CheckpointError::not_found(path, reason),
         error => error,
     })?;
-    let found = files::file_names(dir)?;
+    let found = storage.names_in(dir)?;
     let step_of = |name: &String| names::step_of(name).or_else(|| names::replaced_step_of(name));
     let mut steps: Vec<u64> = found.iter().filter_map(step_of).collect();
     // The target of `latest` comes first even if it is missing, which is then reported.

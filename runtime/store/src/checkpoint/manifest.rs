@@ -8,12 +8,11 @@ use serde::{Deserialize, Serialize};
 
 use super::saved_shards::{RankFile, TensorShape};
 use super::shard_check::{check_files, check_tensors};
+use super::storage::storage_of;
 use super::tensors::hash_of;
-use super::{CheckpointError, EvaluationRecord, RunHistory, files};
+use super::{CheckpointError, EvaluationRecord, RunHistory};
 use crate::data::DataPosition;
 
-const NAME: &str = "manifest.json";
-const HASH_NAME: &str = "manifest.xxh3";
 const FORMAT: &str = "meshwright-checkpoint";
 const VERSION: u32 = 1;
 
@@ -78,6 +77,11 @@ pub struct Manifest {
 }
 
 impl Manifest {
+    /// Name of the file.
+    pub(super) const NAME: &str = "manifest.json";
+    /// Name of the file with its hash.
+    pub(super) const HASH_NAME: &str = "manifest.xxh3";
+
     /// Returns the kind of a tensor: the first segment of its name, which tells parameters, the states of the optimizer
     /// and the moving average apart.
     pub fn kind_of(tensor: &str) -> &str {
@@ -102,20 +106,19 @@ impl Manifest {
         Ok(manifest)
     }
 
-    /// Writes the manifest and its hash into the folder of a checkpoint.
-    pub(super) fn write(&self, folder: &Path) -> Result<(), CheckpointError> {
-        let path = folder.join(NAME);
+    /// Returns the content of the files of the manifest and of its hash, to be written to the folder `dir`.
+    pub(super) fn to_text(&self, dir: &Path) -> Result<(Vec<u8>, String), CheckpointError> {
         let mut text = serde_json::to_vec_pretty(self).map_err(|error| {
-            CheckpointError::io_error("write", &path)(std::io::Error::other(error))
+            CheckpointError::io_error("describe a checkpoint in", dir)(std::io::Error::other(error))
         })?;
         text.push(b'\n');
-        files::write(&path, &text)?;
-        files::write(&folder.join(HASH_NAME), format!("{}\n", hash_of(&text)).as_bytes())
+        let hash = hash_of(&text);
+        Ok((text, hash))
     }
 
     /// Returns true if `folder` has a manifest.
     pub(super) fn is_in(folder: &Path) -> bool {
-        folder.join(NAME).is_file()
+        folder.join(Manifest::NAME).is_file()
     }
 
     /// Reads and checks the manifest of the checkpoint in `folder`.
@@ -123,12 +126,14 @@ impl Manifest {
     /// # Errors
     /// A file that is missing, damaged, altered or of another format.
     pub fn read(folder: &Path) -> Result<Manifest, CheckpointError> {
-        let read = |name, limit| files::read_text(&files::path_in(folder, name)?, limit);
-        let (path, text) = (folder.join(NAME), read(NAME, MAX_BYTES)?);
+        let storage = storage_of(folder)?;
+        let read = |name, limit| storage.read_text(folder, name, limit);
+        let (path, text) = (folder.join(Manifest::NAME), read(Manifest::NAME, MAX_BYTES)?);
         let damaged = |reason: String| CheckpointError::damaged(&path, reason);
         let hash = hash_of(&text);
-        if read(HASH_NAME, MAX_HASH_BYTES)?.trim_ascii() != hash.as_bytes() {
-            return Err(damaged(format!("its content differs from the hash in {HASH_NAME}")));
+        if read(Manifest::HASH_NAME, MAX_HASH_BYTES)?.trim_ascii() != hash.as_bytes() {
+            let reason = format!("its content differs from the hash in {}", Manifest::HASH_NAME);
+            return Err(damaged(reason));
         }
         let manifest: Manifest =
             serde_json::from_slice(&text).map_err(|error| damaged(error.to_string()))?;
@@ -168,6 +173,6 @@ impl Manifest {
 
 /// Reads a part of the manifest in `folder`, without checks.
 fn read_part<T: DeserializeOwned>(folder: &Path) -> Option<T> {
-    let text = files::read_text(&files::path_in(folder, NAME).ok()?, MAX_BYTES).ok()?;
+    let text = storage_of(folder).ok()?.read_text(folder, Manifest::NAME, MAX_BYTES).ok()?;
     serde_json::from_slice(&text).ok()
 }

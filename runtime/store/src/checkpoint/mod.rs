@@ -19,6 +19,7 @@
 //! back. Loading ([`Checkpoint`]) compares every byte with its hash, reports damaged files by name, and falls back to
 //! the previous checkpoint. Shards are boxes of global tensors, so a checkpoint can be loaded on any mesh.
 
+mod disk;
 mod error;
 mod evaluation;
 #[cfg(any(test, feature = "faults"))]
@@ -33,10 +34,12 @@ mod locate;
 mod lock;
 mod manifest;
 mod names;
+mod part_hashes;
 mod rank_files;
 mod save;
 mod saved_shards;
 mod shard_check;
+mod storage;
 mod tensor_box;
 mod tensor_source;
 mod tensors;
@@ -49,7 +52,8 @@ pub use load::Checkpoint;
 pub use manifest::{LoopState, Manifest, TrainState};
 pub use names::is_name_of_checkpoints;
 pub use save::{CheckpointWriter, Keep, ShardEntry};
-pub use saved_shards::{RankFile, SavedShard, TensorShape};
+pub use saved_shards::{PartHashes, RankFile, SavedShard, TensorShape};
+pub use storage::is_remote;
 pub use tensor_box::{StoredDtype, TensorBox};
 pub use tensor_source::TensorSource;
 
