@@ -20,6 +20,8 @@ mod plan;
 mod preflight;
 mod record;
 mod refusals;
+#[cfg(feature = "remote")]
+mod remote;
 mod reports;
 mod requeue;
 mod resuming;

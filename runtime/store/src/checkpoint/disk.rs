@@ -4,13 +4,12 @@ use std::fs::{self, File};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use super::folder::steps_in;
 use super::locate::{Located, locate};
 use super::lock::{self, FolderLock};
 use super::rank_files::{describe_rank_file, wait_for_rank_file};
 use super::storage::{Attempt, CheckpointStorage, HeldFolder, StoredShards};
 use super::tensors::TensorFile;
-use super::{CheckpointError, Manifest, RankFile, SavedShard, TensorBox, files, names};
+use super::{CheckpointError, RankFile, SavedShard, TensorBox, files, names};
 
 /// The file system.
 #[derive(Debug)]
@@ -142,8 +141,8 @@ impl CheckpointStorage for DiskStorage {
         (manifest, hash): (&[u8], &str),
     ) -> Result<PathBuf, CheckpointError> {
         let (dir, temporary) = (&attempt.dir, temporary_of(attempt));
-        files::write(&temporary.join(Manifest::NAME), manifest)?;
-        files::write(&temporary.join(Manifest::HASH_NAME), format!("{hash}\n").as_bytes())?;
+        files::write(&temporary.join(names::MANIFEST), manifest)?;
+        files::write(&temporary.join(names::MANIFEST_HASH), format!("{hash}\n").as_bytes())?;
         files::sync_folder(&temporary)?;
         let folder = dir.join(names::folder_name(attempt.step));
         // A run that resumed before this step saves it a second time.
@@ -247,12 +246,12 @@ fn check_link(dir: &Path, name: &str, target: &str) -> Result<(), CheckpointErro
 
 /// Checks that what has the name of a checkpoint is one, even if it is damaged: a new one of the same step replaces it.
 fn check_steps(dir: &Path) -> Result<(), CheckpointError> {
-    for step in steps_in(dir)? {
+    for step in files::file_names(dir)?.iter().filter_map(|name| names::step_of(name)) {
         let folder = dir.join(names::folder_name(step));
         let found = if folder.is_dir() { files::file_names(&folder)? } else { Vec::new() };
         let has_files_of_rank = found.iter().any(|name| names::is_rank_file(name));
         let is_damaged = folder.is_dir() && (found.is_empty() || has_files_of_rank);
-        if !is_damaged && !Manifest::is_in(&folder) {
+        if !is_damaged && !names::has_manifest(&folder) {
             let reason = format!(
                 "{} has the name of a checkpoint, but was not saved by a run, and would be replaced; move it to \
                  another folder",

@@ -2,7 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use super::storage::{HeldFolder, storage_of};
+use super::place::storage_of;
+use super::storage::HeldFolder;
 use super::{CheckpointError, Manifest, RunHistory, names};
 
 /// The folder of a run's checkpoints. No other run can save there while this value exists, if the file system has
@@ -79,4 +80,10 @@ pub(super) fn steps_in(dir: &Path) -> Result<Vec<u64>, CheckpointError> {
 pub(super) fn is_of_history(dir: &Path, step: u64, history: &RunHistory) -> bool {
     let found = Manifest::read_history(&dir.join(names::folder_name(step)));
     found.is_some_and(|found| history.contains(&found, step))
+}
+
+/// Returns the step of the checkpoint of the lowest validation loss in `dir`, to which `best` leads; `None` if there is
+/// none, or it cannot be read.
+pub fn best_step(dir: &Path) -> Option<u64> {
+    storage_of(dir).ok()?.linked_step(dir, names::BEST).ok()?
 }

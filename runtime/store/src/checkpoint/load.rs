@@ -4,9 +4,13 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 
 use super::folder::steps_in;
-use super::locate::{Located, newest_first};
-use super::storage::{StoredShards, is_remote, storage_of};
+use super::locate::Located;
+use super::place::{is_remote, storage_of};
+use super::storage::StoredShards;
 use super::{CheckpointError, Manifest, RunHistory, TensorBox, TensorSource, names};
+
+/// Most reads of a manifest that is not as its hash says, in object storage.
+const READS: usize = 3;
 
 /// An open checkpoint, whose files match their hashes.
 #[derive(Debug)]
@@ -87,7 +91,14 @@ impl Checkpoint {
     fn open_folder(folder: &Path) -> Result<Checkpoint, CheckpointError> {
         let storage = storage_of(folder)?;
         storage.check_folder(folder)?;
-        let manifest = Manifest::read(folder)?;
+        let mut manifest = Manifest::read(folder);
+        // A connection may have altered it.
+        for _ in 1..if is_remote(folder) { READS } else { 1 } {
+            if matches!(manifest, Err(CheckpointError::Damaged { .. })) {
+                manifest = Manifest::read(folder);
+            }
+        }
+        let manifest = manifest?;
         let open_files = storage.open_files(folder, &manifest.files)?;
         let mut shards: HashMap<String, Vec<_>> = HashMap::new();
         for (file_index, file) in manifest.files.iter().enumerate() {
@@ -219,6 +230,38 @@ impl TensorSource for Checkpoint {
         }
         Ok(copied)
     }
+}
+
+/// Lists the checkpoints in `dir` from that of step `latest` downwards; `path` is the path in messages.
+fn newest_first(
+    dir: &Path,
+    latest: Option<u64>,
+    path: &Path,
+) -> Result<Vec<PathBuf>, CheckpointError> {
+    // The target of a link says more.
+    let path = if path.is_symlink() { dir } else { path };
+    let storage = storage_of(dir)?;
+    storage.check_folder(dir).map_err(|error| match error {
+        CheckpointError::NotFound { reason, .. } => CheckpointError::not_found(path, reason),
+        error => error,
+    })?;
+    let found = storage.names_in(dir)?;
+    let step_of = |name: &String| names::step_of(name).or_else(|| names::replaced_step_of(name));
+    let mut steps: Vec<u64> = found.iter().filter_map(step_of).collect();
+    // The target of `latest` comes first even if it is missing, which is then reported.
+    steps.extend(latest);
+    steps.retain(|step| latest.is_none_or(|latest| *step <= latest));
+    steps.sort_unstable();
+    steps.dedup();
+    if steps.is_empty() {
+        let reason = if found.iter().any(|name| name == "config.json") {
+            "the folder holds no step-* folder, but a Hugging Face model, which --init-from reads"
+        } else {
+            "the folder holds no step-* folder"
+        };
+        return Err(CheckpointError::not_found(path, reason));
+    }
+    Ok(steps.into_iter().rev().map(|step| dir.join(names::folder_name(step))).collect())
 }
 
 /// Compares the tensors of a model with those found at `path`. Differences are in the order of the model.

@@ -6,11 +6,11 @@ use std::path::Path;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use super::place::storage_of;
 use super::saved_shards::{RankFile, TensorShape};
 use super::shard_check::{check_files, check_tensors};
-use super::storage::storage_of;
 use super::tensors::hash_of;
-use super::{CheckpointError, EvaluationRecord, RunHistory};
+use super::{CheckpointError, EvaluationRecord, RunHistory, names};
 use crate::data::DataPosition;
 
 const FORMAT: &str = "meshwright-checkpoint";
@@ -19,7 +19,7 @@ const VERSION: u32 = 1;
 /// Most bytes of a manifest: manifests of tens of thousands of ranks have less.
 const MAX_BYTES: u64 = 16 << 30;
 /// Most bytes of the file of its hash.
-const MAX_HASH_BYTES: u64 = 1 << 10;
+const MAX_HASH_BYTES: u64 = 4 << 10;
 
 /// The state of a run besides its tensors.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -77,11 +77,6 @@ pub struct Manifest {
 }
 
 impl Manifest {
-    /// Name of the file.
-    pub(super) const NAME: &str = "manifest.json";
-    /// Name of the file with its hash.
-    pub(super) const HASH_NAME: &str = "manifest.xxh3";
-
     /// Returns the kind of a tensor: the first segment of its name, which tells parameters, the states of the optimizer
     /// and the moving average apart.
     pub fn kind_of(tensor: &str) -> &str {
@@ -116,11 +111,6 @@ impl Manifest {
         Ok((text, hash))
     }
 
-    /// Returns true if `folder` has a manifest.
-    pub(super) fn is_in(folder: &Path) -> bool {
-        folder.join(Manifest::NAME).is_file()
-    }
-
     /// Reads and checks the manifest of the checkpoint in `folder`.
     ///
     /// # Errors
@@ -128,11 +118,14 @@ impl Manifest {
     pub fn read(folder: &Path) -> Result<Manifest, CheckpointError> {
         let storage = storage_of(folder)?;
         let read = |name, limit| storage.read_text(folder, name, limit);
-        let (path, text) = (folder.join(Manifest::NAME), read(Manifest::NAME, MAX_BYTES)?);
+        let (path, text) = (folder.join(names::MANIFEST), read(names::MANIFEST, MAX_BYTES)?);
         let damaged = |reason: String| CheckpointError::damaged(&path, reason);
         let hash = hash_of(&text);
-        if read(Manifest::HASH_NAME, MAX_HASH_BYTES)?.trim_ascii() != hash.as_bytes() {
-            let reason = format!("its content differs from the hash in {}", Manifest::HASH_NAME);
+        let hashes = read(names::MANIFEST_HASH, MAX_HASH_BYTES)?;
+        // In object storage, there are those of two manifests while one replaces the other.
+        let mut hashes = hashes.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii);
+        if !hashes.any(|own| own == hash.as_bytes()) {
+            let reason = format!("its content differs from the hash in {}", names::MANIFEST_HASH);
             return Err(damaged(reason));
         }
         let manifest: Manifest =
@@ -173,6 +166,6 @@ impl Manifest {
 
 /// Reads a part of the manifest in `folder`, without checks.
 fn read_part<T: DeserializeOwned>(folder: &Path) -> Option<T> {
-    let text = storage_of(folder).ok()?.read_text(folder, Manifest::NAME, MAX_BYTES).ok()?;
+    let text = storage_of(folder).ok()?.read_text(folder, names::MANIFEST, MAX_BYTES).ok()?;
     serde_json::from_slice(&text).ok()
 }

@@ -34,7 +34,10 @@ mod locate;
 mod lock;
 mod manifest;
 mod names;
+#[cfg(feature = "remote")]
+mod objects;
 mod part_hashes;
+mod place;
 mod rank_files;
 mod save;
 mod saved_shards;
@@ -46,14 +49,16 @@ mod tensors;
 
 pub use error::CheckpointError;
 pub use evaluation::{BestLoss, EvaluationRecord};
-pub use folder::CheckpointFolder;
+pub use folder::{CheckpointFolder, best_step};
 pub use history::{ResumedRun, RunHistory};
 pub use load::Checkpoint;
 pub use manifest::{LoopState, Manifest, TrainState};
 pub use names::is_name_of_checkpoints;
+#[cfg(feature = "remote")]
+pub use objects::use_cache_folder;
+pub use place::is_remote;
 pub use save::{CheckpointWriter, Keep, ShardEntry};
 pub use saved_shards::{PartHashes, RankFile, SavedShard, TensorShape};
-pub use storage::is_remote;
 pub use tensor_box::{StoredDtype, TensorBox};
 pub use tensor_source::TensorSource;
 

@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-use super::storage::{Attempt, storage_of};
+use super::place::storage_of;
+use super::storage::Attempt;
 use super::tensors::{TensorWriter, WrittenTensors};
 use super::{
     CheckpointError, Manifest, RankFile, RunHistory, SavedShard, StoredDtype, TensorBox,

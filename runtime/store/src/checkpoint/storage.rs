@@ -1,15 +1,11 @@
-//! The place of checkpoints: a file system or, behind a feature, object storage.
+//! The operations on checkpoints that depend on their place.
 
 use std::fmt::Debug;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
-use super::disk::DiskStorage;
 use super::locate::Located;
 use super::{CheckpointError, RankFile, SavedShard, TensorBox};
-
-/// Beginnings of paths in object storage.
-const SCHEMES: [&str; 3] = ["s3://", "gs://", "az://"];
 
 /// The operations on checkpoints that depend on their place. A path in object storage is a URL.
 pub trait CheckpointStorage: Debug + Send + Sync {
@@ -133,24 +129,4 @@ pub struct Attempt {
     pub step: u64,
     /// Distinguishes the files of attempts that save the same step, where these are in one folder; else empty.
     pub token: String,
-}
-
-/// Returns true for the URL of a folder in object storage.
-pub fn is_remote(path: &Path) -> bool {
-    path.to_str().is_some_and(|path| SCHEMES.iter().any(|scheme| path.starts_with(scheme)))
-}
-
-/// Returns the storage that has `path`.
-///
-/// # Errors
-/// Object storage, in a program that was built without support for it.
-pub fn storage_of(path: &Path) -> Result<&'static dyn CheckpointStorage, CheckpointError> {
-    if is_remote(path) {
-        return Err(CheckpointError::settings(
-            path,
-            "it is in object storage, and this program was built without support for it; build it with `--features \
-             remote`, or name a folder",
-        ));
-    }
-    Ok(&DiskStorage)
 }
