@@ -12,7 +12,7 @@ use object_store::aws::AmazonS3Builder;
 use object_store::azure::MicrosoftAzureBuilder;
 use object_store::gcp::GoogleCloudStorageBuilder;
 use object_store::multipart::MultipartStore;
-use object_store::{BackoffConfig, ClientOptions, ObjectStore, RetryConfig};
+use object_store::{BackoffConfig, ClientOptions, Error, ObjectStore, Result, RetryConfig};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::error::{refused, to_io};
@@ -133,6 +133,24 @@ fn check_aws_credentials() -> io::Result<()> {
          export-credentials --format env` prints those of a profile), and AWS_ENDPOINT_URL for a service that is not \
          Amazon's",
     ))
+}
+
+/// Makes a request that may be repeated, and again if its answer was cut, which the client does not repeat.
+pub async fn repeat_if_cut<T, F>(request: impl Fn() -> F) -> Result<T>
+where
+    F: Future<Output = Result<T>>,
+{
+    const MOST: u32 = 5;
+    let is_cut = |error: &Error| error.to_string().contains("response body");
+    for tries in 0..MOST {
+        match request().await {
+            Err(error) if is_cut(&error) => {
+                tokio::time::sleep(Duration::from_millis(50 << tries)).await;
+            }
+            other => return other,
+        }
+    }
+    request().await
 }
 
 /// Waits for a request; returns `None` once `is_cancelled` returns true.

@@ -14,7 +14,7 @@ use object_store::{
 use tokio::task::JoinSet;
 
 use crate::SCHEMES;
-use crate::bucket::{Bucket, runtime};
+use crate::bucket::{Bucket, repeat_if_cut, runtime};
 use crate::error::{is_conflict, to_io};
 
 /// Requests that are in progress together.
@@ -85,13 +85,13 @@ impl ObjectFolder {
     /// A request that fails, and a longer object.
     pub fn get(&self, name: &str, limit: u64) -> Result<Option<Content>> {
         let key = self.key(name);
-        let get = async {
+        let get = repeat_if_cut(|| async {
             let found = self.bucket.store.get(&key).await?;
             let (e_tag, version) = (found.meta.e_tag.clone(), found.meta.version.clone());
             let length = found.meta.size;
             let bytes = if length > limit { None } else { Some(found.bytes().await?) };
             Ok((bytes, length, Version(UpdateVersion { e_tag, version })))
-        };
+        });
         match runtime().block_on(get) {
             Ok((Some(bytes), _, version)) => Ok(Some(Content { bytes, version })),
             Ok((None, length, _)) => {
@@ -107,7 +107,8 @@ impl ObjectFolder {
     /// # Errors
     /// A request that fails.
     pub fn head(&self, name: &str) -> Result<Option<(u64, Version)>> {
-        match runtime().block_on(self.bucket.store.head(&self.key(name))) {
+        let key = self.key(name);
+        match runtime().block_on(repeat_if_cut(|| self.bucket.store.head(&key))) {
             Ok(ObjectMeta { size, e_tag, version, .. }) => {
                 Ok(Some((size, Version(UpdateVersion { e_tag, version }))))
             }
@@ -140,7 +141,9 @@ impl ObjectFolder {
                             range: Some(GetRange::Bounded(range.clone())),
                             ..GetOptions::default()
                         };
-                        let bytes = store.get_opts(&key, options).await?.bytes().await?;
+                        let read =
+                            async || store.get_opts(&key, options.clone()).await?.bytes().await;
+                        let bytes = repeat_if_cut(read).await?;
                         Ok::<_, Error>((i, range, bytes))
                     });
                 }
@@ -202,10 +205,10 @@ impl ObjectFolder {
     /// A request that fails.
     pub fn list(&self) -> Result<Vec<(String, u64)>> {
         let prefix = self.key("");
-        let list = async {
+        let list = repeat_if_cut(|| async {
             let found = self.bucket.store.list(Some(&prefix));
             found.try_collect::<Vec<_>>().await
-        };
+        });
         let found = runtime().block_on(list).map_err(|error| self.io(error))?;
         let own = |key: &Key| {
             let rest = key.as_ref().strip_prefix(self.path.as_str())?;
@@ -227,7 +230,15 @@ impl ObjectFolder {
                     && let Some(key) = keys.next()
                 {
                     let store = Arc::clone(&self.bucket.store);
-                    running.spawn(async move { store.delete(&key).await });
+                    running.spawn(async move {
+                        {
+                            let remove = || {
+                                let (store, key) = (Arc::clone(&store), key.clone());
+                                async move { store.delete(&key).await }
+                            };
+                            repeat_if_cut(remove).await
+                        }
+                    });
                 }
                 match running.join_next().await.map(|done| done.expect("a removal does not panic"))
                 {

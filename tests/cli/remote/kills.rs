@@ -38,9 +38,9 @@ fn a_killed_run_is_continued_from_any_request() {
         let requests = remote.server.content().requests;
         let expected = remote.tensors("step-00000005", ranks);
         assert!(requests > 20, "{requests}");
-        // All of one rank; of two ranks, whose requests have no order, some.
-        for request in (2..requests).step_by(if ranks == 1 { 2 } else { 5 }) {
-            let is_done = request % 4 == 0;
+        // Some, as each takes two runs.
+        for request in (2..requests).step_by(if ranks == 1 { 3 } else { 7 }) {
+            let is_done = request % 2 == 0;
             remote.server.content().objects.clear();
             kill_at(&remote, &line, request, is_done);
             let rest = remote.workspace.run_program(remote.command(), &line);
@@ -95,10 +95,10 @@ fn a_replaced_checkpoint_is_there_at_any_time() {
     let second = remote.tensors("step-00000002", 1);
     assert!(first != second);
     let (mut found_first, mut found_second) = (0, 0);
-    for request in 2..requests {
+    for request in (2..requests).step_by(2) {
         remote.server.content().objects.clear();
         remote.workspace.run_program(remote.command(), &line(1));
-        kill_at(&remote, &line(2), request, request % 2 == 0);
+        kill_at(&remote, &line(2), request, request % 4 == 0);
         let resume = format!("{SMALL} --steps 2 --resume s3://bucket/run --save out");
         let resumed = remote.workspace.run_program(remote.command(), &resume);
         assert_eq!(resumed.code, Some(0), "request {request}\n{}", resumed.stderr);
@@ -107,7 +107,7 @@ fn a_replaced_checkpoint_is_there_at_any_time() {
         found_first += usize::from(resumed == first);
         found_second += usize::from(resumed == second);
     }
-    assert!(found_first > 3 && found_second > 1, "{found_first} {found_second}");
+    assert!(found_first > 2 && found_second > 0, "{found_first} {found_second}");
 }
 
 /// The lock names its holder, and ends with the process.
@@ -126,4 +126,32 @@ fn one_run_saves_in_a_place() {
     first.finish();
     let next = remote.run(&format!("--steps 4 {SAVE}"));
     assert_eq!(next.code, Some(0), "{}", next.stderr);
+}
+
+/// A run whose lock another one has taken, and a lock of another machine that is renewed.
+#[test]
+fn a_lost_lock_ends_a_run_and_a_renewed_one_refuses_it() {
+    let remote = Remote::new();
+    let other = |renewals: u64| {
+        let holder = format!(
+            "{{\"process\":7,\"host\":\"elsewhere\",\"machine\":\"0\",\"started\":1,\"token\":\"a\",\
+             \"renewals\":{renewals}}}"
+        );
+        let record = format!("{{\"step\":2,\"holder\":{holder}}}");
+        remote.server.content().set("run/latest".to_owned(), record.into_bytes());
+    };
+    let line = format!("{SMALL} --steps 4000 {SAVE} --metrics m.jsonl");
+    let mut run = Running::with(&remote.workspace, remote.command(), &line);
+    run.wait_for_steps(3);
+    other(0);
+    let ended = run.finish();
+    let text = ended.error();
+    assert_contains(text, "another run saves in s3://bucket/run (process 7 on elsewhere, as this one did not");
+
+    let waiting = Running::with(&remote.workspace, remote.command(), &line);
+    std::thread::sleep(Duration::from_millis(500));
+    other(1);
+    let refused = waiting.finish();
+    assert_contains(&refused.stderr, "s3://bucket/run is held by process 7 on elsewhere; it is taken over if");
+    assert_contains(refused.error(), "another run saves in s3://bucket/run (process 7 on elsewhere)");
 }

@@ -29,7 +29,9 @@ fn unusable_places_are_refused_before_the_first_step() {
         ("--save out --save-cache c", "--save-cache: is of checkpoints in object storage"),
         ("--save s3://bucket/run --save-cache text.txt", "--save: cannot create text.txt"),
     ] {
-        let refused = remote.run(&format!("--steps 2 {line}"));
+        let given = if line.starts_with("--data") { "--data text.txt" } else { "" };
+        let line = format!("{} --steps 2 {line}", crate::SMALL.replace(given, ""));
+        let refused = remote.workspace.run_program(remote.command(), &line);
         assert_eq!(refused.code, Some(2), "{line}: {}", refused.stderr);
         assert_contains(refused.error(), part);
     }

@@ -77,8 +77,10 @@ impl ObjectShards {
     fn read_parts(&self, needed: &[bool]) -> Result<MutexGuard<'_, ReadParts>, CheckpointError> {
         let mut parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
         parts.is_read.resize(self.n_parts(), false);
+        // The header too: nothing of a file that is used may be altered.
+        let is_needed = |part: usize| needed[part] || self.range_of(part).start < self.data_start;
         for tries in 1.. {
-            let is_missing = |part: &usize| needed[*part] && !parts.is_read[*part];
+            let is_missing = |part: &usize| is_needed(*part) && !parts.is_read[*part];
             let missing: Vec<usize> = (0..needed.len()).filter(is_missing).collect();
             let Some(first) = missing.first() else { break };
             if tries > TRIES {
