@@ -135,22 +135,31 @@ fn check_aws_credentials() -> io::Result<()> {
     ))
 }
 
+/// Most repetitions of a request whose answer was cut.
+pub const REPETITIONS: u32 = 5;
+
 /// Makes a request that may be repeated, and again if its answer was cut, which the client does not repeat.
 pub async fn repeat_if_cut<T, F>(request: impl Fn() -> F) -> Result<T>
 where
     F: Future<Output = Result<T>>,
 {
-    const MOST: u32 = 5;
-    let is_cut = |error: &Error| error.to_string().contains("response body");
-    for tries in 0..MOST {
+    for tries in 0..REPETITIONS {
         match request().await {
-            Err(error) if is_cut(&error) => {
-                tokio::time::sleep(Duration::from_millis(50 << tries)).await;
-            }
+            Err(error) if is_cut(&error) => wait_for_repetition(tries).await,
             other => return other,
         }
     }
     request().await
+}
+
+/// Returns true if the answer to a request was cut.
+pub fn is_cut(error: &Error) -> bool {
+    error.to_string().contains("response body")
+}
+
+/// Waits before a request is repeated, the longer the more often it was.
+pub async fn wait_for_repetition(tries: u32) {
+    tokio::time::sleep(Duration::from_millis(50 << tries)).await;
 }
 
 /// Waits for a request; returns `None` once `is_cancelled` returns true.

@@ -14,7 +14,7 @@ use object_store::{
 use tokio::task::JoinSet;
 
 use crate::SCHEMES;
-use crate::bucket::{Bucket, repeat_if_cut, runtime};
+use crate::bucket::{Bucket, REPETITIONS, is_cut, repeat_if_cut, runtime, wait_for_repetition};
 use crate::error::{is_conflict, to_io};
 
 /// Requests that are in progress together.
@@ -182,21 +182,26 @@ impl ObjectFolder {
             Condition::IsNew => PutMode::Create,
             Condition::Is(version) => PutMode::Update(version.0.clone()),
         };
+        let (key, options) = (self.key(name), PutOptions::from(mode));
         let payload = PutPayload::from_bytes(Bytes::copy_from_slice(content));
-        let options = PutOptions::from(mode);
-        let key = self.key(name);
-        let put = self.bucket.store.put_opts(&key, payload, options);
-        let error = match runtime().block_on(put) {
-            Ok(written) => return Ok(Some(Version(written.into()))),
-            Err(error) => error,
-        };
-        if !matches!(condition, Condition::Always)
-            && let Ok(Some(found)) = self.get(name, content.len() as u64)
-            && found.bytes == content
-        {
-            return Ok(Some(found.version));
-        }
-        if is_conflict(&error) { Ok(None) } else { Err(self.io(error)) }
+        // A write whose answer was cut may have been done, and its condition is not met any more.
+        let put = repeat_if_cut(|| async {
+            let error =
+                match self.bucket.store.put_opts(&key, payload.clone(), options.clone()).await {
+                    Ok(written) => return Ok(Some(Version(written.into()))),
+                    Err(error) => error,
+                };
+            if !matches!(condition, Condition::Always)
+                && let Ok(found) = self.bucket.store.get(&key).await
+                && let (e_tag, version) = (found.meta.e_tag.clone(), found.meta.version.clone())
+                && found.meta.size == content.len() as u64
+                && found.bytes().await.is_ok_and(|bytes| bytes == content)
+            {
+                return Ok(Some(Version(UpdateVersion { e_tag, version })));
+            }
+            if is_conflict(&error) { Ok(None) } else { Err(error) }
+        });
+        runtime().block_on(put).map_err(|error| self.io(error))
     }
 
     /// Lists the names of all objects in the folder and their lengths, in no order.
@@ -205,10 +210,31 @@ impl ObjectFolder {
     /// A request that fails.
     pub fn list(&self) -> Result<Vec<(String, u64)>> {
         let prefix = self.key("");
-        let list = repeat_if_cut(|| async {
-            let found = self.bucket.store.list(Some(&prefix));
-            found.try_collect::<Vec<_>>().await
-        });
+        let store = &self.bucket.store;
+        let list = async {
+            let mut found: Vec<ObjectMeta> = Vec::new();
+            let (mut tries, mut before) = (0, 0);
+            loop {
+                // After a cut, it goes on with the next one.
+                let mut rest = match found.last() {
+                    Some(last) => store.list_with_offset(Some(&prefix), &last.location),
+                    None => store.list(Some(&prefix)),
+                };
+                let ended = loop {
+                    match rest.try_next().await {
+                        Ok(Some(meta)) => found.push(meta),
+                        Ok(None) => return Ok(found),
+                        Err(error) => break error,
+                    }
+                };
+                tries = if found.len() > before { 0 } else { tries + 1 };
+                if !is_cut(&ended) || tries > REPETITIONS {
+                    return Err(ended);
+                }
+                before = found.len();
+                wait_for_repetition(tries).await;
+            }
+        };
         let found = runtime().block_on(list).map_err(|error| self.io(error))?;
         let own = |key: &Key| {
             let rest = key.as_ref().strip_prefix(self.path.as_str())?;

@@ -146,12 +146,21 @@ fn a_lost_lock_ends_a_run_and_a_renewed_one_refuses_it() {
     other(0);
     let ended = run.finish();
     let text = ended.error();
-    assert_contains(text, "another run saves in s3://bucket/run (process 7 on elsewhere, as this one did not");
+    assert_contains(
+        text,
+        "another run saves in s3://bucket/run (process 7 on elsewhere, as this one did not",
+    );
 
     let waiting = Running::with(&remote.workspace, remote.command(), &line);
     std::thread::sleep(Duration::from_millis(500));
     other(1);
     let refused = waiting.finish();
-    assert_contains(&refused.stderr, "s3://bucket/run is held by process 7 on elsewhere; it is taken over if");
-    assert_contains(refused.error(), "another run saves in s3://bucket/run (process 7 on elsewhere)");
+    assert_contains(
+        &refused.stderr,
+        "s3://bucket/run is held by process 7 on elsewhere; it is taken over if",
+    );
+    assert_contains(
+        refused.error(),
+        "another run saves in s3://bucket/run (process 7 on elsewhere)",
+    );
 }

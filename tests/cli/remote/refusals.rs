@@ -19,18 +19,20 @@ fn unusable_places_are_refused_before_the_first_step() {
         ("--resume s3://bucket/none", "no checkpoint at s3://bucket/none"),
         ("--resume s3://bucket/none/best", "no checkpoint at s3://bucket/none/best"),
         ("--resume s3://bucket/none/step-3", "no checkpoint at s3://bucket/none/step-00000003"),
+        ("--data s3://bucket/a.bin", "--data: s3://bucket/a.bin is a URL (s3), which is not read"),
+        ("--data text.txt,s3://bucket/a.bin", "--data: s3://bucket/a.bin"),
         (
-            "--data s3://bucket/a.bin",
-            "--data: s3://bucket/a.bin is in object storage, where only --save and",
+            "--init-from s3://bucket/hf",
+            "--init-from: s3://bucket/hf is in object storage, where only --save and",
         ),
-        ("--data text.txt,s3://bucket/a.bin", "--data: s3://bucket/a.bin is in object storage"),
         ("--export-hf gs://bucket/hf", "--export-hf: gs://bucket/hf is in object storage"),
         ("--metrics s3://bucket/m.jsonl", "--metrics: s3://bucket/m.jsonl is in object storage"),
         ("--save out --save-cache c", "--save-cache: is of checkpoints in object storage"),
         ("--save s3://bucket/run --save-cache text.txt", "--save: cannot create text.txt"),
     ] {
-        let given = if line.starts_with("--data") { "--data text.txt" } else { "" };
-        let line = format!("{} --steps 2 {line}", crate::SMALL.replace(given, ""));
+        let given = if line.starts_with("--data") { "--data text.txt" } else { "none" };
+        let common = if line.starts_with("--init-from") { "--data text.txt" } else { crate::SMALL };
+        let line = format!("{} --steps 2 {line}", common.replace(given, ""));
         let refused = remote.workspace.run_program(remote.command(), &line);
         assert_eq!(refused.code, Some(2), "{line}: {}", refused.stderr);
         assert_contains(refused.error(), part);

@@ -275,7 +275,7 @@ impl Objects {
                 None => (key.clone(), false),
             });
         }
-        let after = query("continuation-token");
+        let after = query("continuation-token").max(query("start-after"));
         let mut entries = entries.into_iter().filter(|(key, _)| key.as_str() > after);
         let page: Vec<(String, bool)> = entries.by_ref().take(PAGE).collect();
         let mut text = "<ListBucketResult>".to_owned();

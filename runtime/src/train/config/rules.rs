@@ -339,8 +339,6 @@ fn only_checkpoints_are_objects(settings: &RunSettings, problems: &mut Problems)
     let others = [
         ("init-from", &settings.init_from),
         ("architecture", &settings.architecture),
-        ("data", &settings.data),
-        ("eval-data", &settings.eval_data),
         ("tokenizer", &settings.tokenizer),
         ("save-cache", &settings.save_cache),
         ("export-hf", &settings.export_hf),
@@ -352,13 +350,11 @@ fn only_checkpoints_are_objects(settings: &RunSettings, problems: &mut Problems)
         ("report", &settings.report),
     ];
     for (flag, path) in others {
-        let text = path.as_deref().map(|path| path.to_string_lossy()).unwrap_or_default();
-        // Data may be several files.
-        if let Some(object) = text.split(',').find(|path| is_remote(Path::new(path.trim()))) {
+        if let Some(object) = path.as_deref().filter(|path| is_remote(path)) {
             let message = format!(
                 "{} is in object storage, where only --save and --resume read and write; copy it to a disk, or name a \
                  path there",
-                object.trim()
+                object.display()
             );
             problems.add(&[flag], message);
         }

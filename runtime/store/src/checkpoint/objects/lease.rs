@@ -41,6 +41,8 @@ struct LeaseState {
     /// The run that has taken the folder, as this one was paused for too long.
     successor: Option<String>,
     has_ended: bool,
+    /// False if the last renewal has failed.
+    is_reachable: bool,
 }
 
 /// A lease that ends when this value is dropped.
@@ -103,7 +105,8 @@ impl HeldLease {
                 break (record, version);
             }
         };
-        let state = LeaseState { record, version, successor: None, has_ended: false };
+        let state =
+            LeaseState { record, version, successor: None, has_ended: false, is_reachable: true };
         let lease = Arc::new(Lease {
             dir: dir.to_owned(),
             folder,
@@ -129,7 +132,9 @@ impl Drop for HeldLease {
             let _ = renewal.join();
         }
         // Else the next run finds that this one has ended, or waits.
-        let _ = self.lease.replace(|record| record.holder = None);
+        if self.lease.state().is_reachable {
+            let _ = self.lease.replace(|record| record.holder = None);
+        }
     }
 }
 
@@ -176,7 +181,9 @@ impl Lease {
         }
         let io = CheckpointError::io_error("write", &self.dir);
         let condition = Condition::Is(&state.version);
-        match self.folder.put(names::LATEST, &record.to_text(), condition).map_err(io)? {
+        let put = self.folder.put(names::LATEST, &record.to_text(), condition);
+        state.is_reachable = put.is_ok();
+        match put.map_err(io)? {
             Some(version) => {
                 state.version = version;
                 state.record = record;

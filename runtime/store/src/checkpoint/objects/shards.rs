@@ -17,6 +17,9 @@ use crate::checkpoint::{CheckpointError, RankFile, SavedShard, StoredDtype, Tens
 /// Tries to read a part whose bytes differ from their hash: the connection may have altered them.
 const TRIES: usize = 3;
 
+/// Most bytes that are in memory together while parts are read, unless one part has more.
+const BATCH_BYTES: u64 = 256 << 20;
+
 /// A rank's file. Its parts are read when they are needed first, verified, and kept in a temporary file for the other
 /// ranks of the process.
 #[derive(Debug)]
@@ -79,20 +82,21 @@ impl ObjectShards {
         parts.is_read.resize(self.n_parts(), false);
         // The header too: nothing of a file that is used may be altered.
         let is_needed = |part: usize| needed[part] || self.range_of(part).start < self.data_start;
-        for tries in 1.. {
+        let most = (BATCH_BYTES / self.part_bytes).max(1) as usize;
+        let mut tries = 0;
+        loop {
             let is_missing = |part: &usize| is_needed(*part) && !parts.is_read[*part];
-            let missing: Vec<usize> = (0..needed.len()).filter(is_missing).collect();
+            let missing: Vec<usize> = (0..needed.len()).filter(is_missing).take(most).collect();
             let Some(first) = missing.first() else { break };
-            if tries > TRIES {
+            if tries == TRIES {
                 let Range { start, end } = self.range_of(*first);
                 let reason =
                     format!("bytes {start} to {end} differ from their hash in the manifest");
                 return Err(CheckpointError::damaged(&self.path, reason));
             }
-            let copy = match parts.copy.take() {
-                Some(copy) => copy,
-                None => temporary_file()?,
-            };
+            if parts.copy.is_none() {
+                parts.copy = Some(temporary_file()?);
+            }
             let groups: Vec<&[usize]> = missing.chunk_by(|a, b| a + 1 == *b).collect();
             let ranges: Vec<Range<u64>> = (groups.iter())
                 .map(|group| {
@@ -101,16 +105,19 @@ impl ObjectShards {
                 .collect();
             let read = self.folder.get_ranges(&self.file.name, &ranges);
             let read = read.map_err(CheckpointError::io_error("read", &self.path))?;
+            let ReadParts { copy, is_read } = &mut *parts;
+            let copy = copy.as_ref().expect("it was created");
             for (group, content) in groups.iter().zip(read) {
                 for (part, content) in group.iter().zip(content.chunks(self.part_bytes as usize)) {
                     if self.is_intact(*part, content) {
                         let written = copy.write_all_at(content, self.range_of(*part).start);
                         written.map_err(CheckpointError::io_error("keep a part of", &self.path))?;
-                        parts.is_read[*part] = true;
+                        is_read[*part] = true;
                     }
                 }
             }
-            parts.copy = Some(copy);
+            let has_all = missing.iter().all(|part| is_read[*part]);
+            tries = if has_all { 0 } else { tries + 1 };
         }
         Ok(parts)
     }
