@@ -188,6 +188,10 @@ const OPERATIONS: &[Operation] = &[
         let (q, k, v) = (ops.q.forward(x), ops.k.forward(y), ops.v.forward(&(x * y)));
         probe(&ops.windowed.forward(&(q, k, v)))
     }),
+    ("attention with dropped weights", |ops, x, y| {
+        let (q, k, v) = (ops.q.forward(x), ops.k.forward(y), ops.v.forward(&(x * y)));
+        probe(&ops.dropped.forward(&(q, k, v, &ops.relative)))
+    }),
     ("attention with wide values and sinks", |ops, x, y| {
         let (q, k, v) = (ops.q.forward(x), ops.k.forward(y), ops.wide_v.forward(&(x * y)));
         probe(&ops.wide.forward(&(q, k, v, &ops.sinks)))
@@ -401,6 +405,8 @@ fn model(rank: &Rank) -> Built<Operations> {
                 ..AttentionOptions::default()
             },
         );
+    let dropped = AttentionOptions { dropout: 0.4, ..AttentionOptions::default() };
+    sizes = sizes.with_attention("dropped", dropped);
     sizes.init_std = 0.5;
     sizes.attention.max_distance = 3;
     sizes.dropout = 0.3;

@@ -4,8 +4,9 @@ use std::fs;
 use std::path::Path;
 
 /// Programs with folders of modules, and the files that are declared elsewhere: in `lib.rs` or in `Cargo.toml`.
-const PROGRAMS: [(&str, &[&str]); 6] = [
+const PROGRAMS: [(&str, &[&str]); 7] = [
     ("gpu-sim/tests/device/main.rs", &[]),
+    ("runtime/comm/tests/threads.rs", &["processes"]),
     ("runtime/tests/integration/main.rs", &[]),
     ("tests/cli/main.rs", &[]),
     ("tests/conformance/src/lib.rs", &[]),

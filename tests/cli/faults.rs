@@ -38,6 +38,37 @@ fn nan_weights_are_reported_at_the_first_step() {
     assert!(workspace.path("out/step-00000000/manifest.json").is_file());
 }
 
+/// Updates are left out until as many steps in a row are such.
+#[test]
+fn updates_that_are_not_finite_are_left_out() {
+    for mesh in ["dp=2,tp=2", "pp=2 --micro-batches 2"] {
+        let workspace = Workspace::new();
+        let line =
+            format!("{SMALL} --mesh {mesh} --steps 9 --lr 1e30 --save out --metrics m.jsonl");
+        let finished = workspace.run(&format!("{line} --on-nan skip=2 --check-replicas 1"));
+        assert_eq!(finished.code, Some(4), "{mesh}");
+        let warning = "its update is left out (in a row: 1 of the 2 that end the run; in all: 1)";
+        assert_eq!(finished.stderr.matches(warning).count(), 1, "{}", finished.stderr);
+        assert_contains(finished.error(), "error: step 3: the ");
+        let end = "Such steps in a row: 2, which --on-nan skip=2 takes for the end of the run";
+        assert_contains(finished.error(), end);
+        let skipped: Vec<_> =
+            workspace.metrics("m.jsonl").iter().map(|step| step["skipped"].as_u64()).collect();
+        assert_eq!(skipped, [Some(0), Some(1)], "{mesh}");
+        assert!(workspace.path("out/step-00000002/manifest.json").is_file());
+    }
+    let workspace = Workspace::new();
+    for (flags, problem) in [
+        ("--on-nan skip=0", "--on-nan: must be `stop`, or `skip=N` with the number of steps"),
+        ("--on-nan ignore", "--on-nan: must be `stop`, or `skip=N` with the number of steps"),
+        ("--check-replicas 0", "--check-replicas: must be a whole number of at least 1, not `0`"),
+    ] {
+        let finished = workspace.run(&format!("{SMALL} {flags}"));
+        assert_eq!(finished.code, Some(2), "{flags}");
+        assert_contains(finished.error(), problem);
+    }
+}
+
 /// The last stage, which computes the loss, is named.
 #[test]
 fn nan_on_the_last_stage_names_its_rank() {

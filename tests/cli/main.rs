@@ -9,15 +9,19 @@ mod explain;
 mod failed_saves;
 mod families;
 mod faults;
+mod flight;
 mod folders;
 mod forged;
 mod meshes;
+mod monitoring;
 mod outputs;
 mod pages;
 mod picking;
 mod pipelines;
 mod plan;
 mod preflight;
+#[cfg(feature = "mpi")]
+mod processes;
 mod record;
 mod refusals;
 #[cfg(feature = "remote")]

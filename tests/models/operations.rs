@@ -71,6 +71,8 @@ pub struct Operations {
     pub wide_v: Linear<Hidden, (KvHeads, Hidden)>,
     /// Attention with a window, a soft cap and a scale, by options of its own.
     pub windowed: Attention<Heads, KvHeads, HeadDim>,
+    /// Attention that drops weights, by options of its own.
+    pub dropped: Attention<Heads, KvHeads, HeadDim>,
     /// Attention with values of another width.
     pub wide: Attention<Heads, KvHeads, HeadDim, Causal, Hidden>,
     /// Attention for encoders, and cross attention.

@@ -5,16 +5,19 @@ use std::sync::Arc;
 use meshwright_backend::ops::attention::{AttentionArgs, AttentionBackwardArgs};
 use meshwright_backend::{
     AttentionShape, Backend, Band, BlockIndex, Buffer, CachingAllocator, Category, DType,
-    DistanceBias, DropoutMask, Expr, LeafGrad, Node, UnaryFunction, UpdateExpr, UpdateNode,
-    UpdateOperands, View,
+    DistanceBias, DropoutMask, Expr, GlobalPositions, LeafGrad, Node, UnaryFunction, UpdateExpr,
+    UpdateNode, UpdateOperands, View, WeightDropout,
 };
-use meshwright_cuda::{CudaBackend, KernelSource, NullDriver, SOURCES};
+use meshwright_cuda::{
+    ATTENTION_BIAS_DROPOUT, CudaBackend, KernelSource, NullDriver, PLAIN_ATTENTION_DROPOUT, SOURCES,
+};
 
 /// Columns and rows of operands.
 const COLS: usize = 512;
 const ROWS: usize = 64;
 
-/// Returns the sources that the backend generates for the elementwise expressions and attention of typical models.
+/// Returns the sources that the backend generates for the elementwise expressions and attention of typical models, and
+/// fixed ones that it compiles on first use.
 ///
 /// They are recorded from the backend's own calls on a null driver.
 pub fn generated_sources() -> Vec<KernelSource> {
@@ -33,7 +36,10 @@ pub fn generated_sources() -> Vec<KernelSource> {
         }
     }
     let fixed = |source: &KernelSource| SOURCES.contains(&source);
-    driver.loaded_sources().into_iter().filter(|source| !fixed(source)).collect()
+    let generated = driver.loaded_sources().into_iter().filter(|source| !fixed(source));
+    // Compiled on first use, as generated ones are.
+    let dropout = [&PLAIN_ATTENTION_DROPOUT, &ATTENTION_BIAS_DROPOUT];
+    generated.chain(dropout.map(KernelSource::clone)).collect()
 }
 
 /// Returns expressions that layers evaluate between matmuls.
@@ -118,21 +124,30 @@ struct GeneratedExtras {
     soft_cap: Option<f32>,
     bias: bool,
     sinks: bool,
+    dropout: bool,
     /// Results in f32 that are accumulated, as over parts of the keys.
     parts: bool,
 }
 
 impl GeneratedExtras {
-    const NONE: Self =
-        Self { window: None, soft_cap: None, bias: false, sinks: false, parts: false };
+    const NONE: Self = Self {
+        window: None,
+        soft_cap: None,
+        bias: false,
+        sinks: false,
+        dropout: false,
+        parts: false,
+    };
     const MASK: Self = Self { window: Some(64), ..Self::NONE };
     const WINDOW: Self = Self { window: Some(64), sinks: true, ..Self::NONE };
+    const DROPOUT: Self = Self { dropout: true, ..Self::NONE };
+    /// Biased windows with dropout.
+    const DROPPED_BIAS: Self = Self { dropout: true, bias: true, ..Self::MASK };
     const BIAS: Self = Self { bias: true, ..Self::NONE };
     const PARTS: Self = Self { parts: true, ..Self::NONE };
     /// Biased windows over parts of the keys.
     const BIASED_PARTS: Self = Self { bias: true, parts: true, ..Self::MASK };
-    const ALL: Self =
-        Self { window: Some(64), soft_cap: Some(50.0), bias: true, sinks: true, parts: true };
+    const ALL: Self = Self { soft_cap: Some(50.0), sinks: true, parts: true, ..Self::DROPPED_BIAS };
 }
 
 /// Head sizes of keys and of values, and the variants that are compiled for them: those that models have, and all flags
@@ -142,24 +157,35 @@ const ATTENTION: [([usize; 2], &[GeneratedExtras]); 6] = [
         [64, 64],
         &[
             GeneratedExtras::NONE,
+            GeneratedExtras::DROPOUT,
+            GeneratedExtras::DROPPED_BIAS,
             GeneratedExtras::WINDOW,
             GeneratedExtras::BIASED_PARTS,
             GeneratedExtras::ALL,
         ],
     ),
     ([64, 128], &[GeneratedExtras::NONE, GeneratedExtras::WINDOW]),
-    ([96, 96], &[GeneratedExtras::NONE, GeneratedExtras::MASK, GeneratedExtras::WINDOW]),
+    (
+        [96, 96],
+        &[
+            GeneratedExtras::NONE,
+            GeneratedExtras::DROPOUT,
+            GeneratedExtras::MASK,
+            GeneratedExtras::WINDOW,
+        ],
+    ),
     (
         [128, 128],
         &[
             GeneratedExtras::NONE,
+            GeneratedExtras::DROPOUT,
             GeneratedExtras::WINDOW,
             GeneratedExtras::BIAS,
             GeneratedExtras::PARTS,
             GeneratedExtras::ALL,
         ],
     ),
-    ([256, 256], &[GeneratedExtras::NONE]),
+    ([256, 256], &[GeneratedExtras::NONE, GeneratedExtras::DROPOUT]),
     ([192, 128], &[GeneratedExtras::NONE]),
 ];
 
@@ -172,9 +198,13 @@ fn attention(
     let (batch, seq, heads, kv_heads, distances) = (1, 256, 2, 1, 32);
     let [head_dim, value_dim] = dims;
     let band = Band { before: x.window, ..Band::CAUSAL };
+    let at = GlobalPositions::consecutive(0);
+    let dropout =
+        WeightDropout { key: 1, rate: 0.1, rows: at, first_head: 0, queries: at, keys: at };
     let shape = AttentionShape {
         value_dim,
         soft_cap: x.soft_cap,
+        dropout: x.dropout.then_some(dropout),
         ..AttentionShape::new(batch, seq, [heads, kv_heads, head_dim], band)
     };
     let result = if x.parts { DType::F32 } else { DType::Bf16 };

@@ -38,11 +38,11 @@ pub use ops::{
     AdamGroup, AdamStep, AttentionOps, AttentionShape, Backend, Band, BatchLoop, BatchedGemm,
     BlockCopy, BlockIndex, CausalConvShape, ConvolutionOps, CopyDim, CopyOps, CudaKernel,
     DimFunction, DimPositions, DimReduction, DistanceBias, ElementwiseOps, EmbeddingOps,
-    ExpertGroups, Gemm, GemmEpilogue, HeadOps, IndexOps, IndexedDim, KernelArg, KeyRanges,
-    LaunchGrid, LeafGrad, LossOps, MAX_EXPERT_GROUPS, MAX_TOP_K, MatmulOps, MiddleDim,
+    ExpertGroups, Gemm, GemmEpilogue, GlobalPositions, HeadOps, IndexOps, IndexedDim, KernelArg,
+    KeyRanges, LaunchGrid, LeafGrad, LossOps, MAX_EXPERT_GROUPS, MAX_TOP_K, MatmulOps, MiddleDim,
     MiddleDimOps, NormOps, OptimizerOps, PositionRange, RandomOps, ReductionOps, ResidualSum,
     RopeLayout, RopeOps, RopeShape, RouterOptions, RouterScore, RoutingOps, RoutingShape,
-    SequenceLayout, SgdStep, SoftmaxOps, StridedCopy, UnfoldShape,
+    SequenceLayout, SgdStep, SoftmaxOps, StridedCopy, UnfoldShape, WeightDropout,
 };
 pub use out_of_memory::OutOfMemory;
 pub use reduce_op::ReduceOp;

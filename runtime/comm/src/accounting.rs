@@ -8,10 +8,10 @@ use crate::trace::{Arg, Lane, Tracer};
 use meshwright_backend::StreamKind;
 use meshwright_mesh::AxisSet;
 
-use super::Site;
 use super::call::{Call, CommOp, axes_name};
 use super::call_observer::CallTransfer;
 use super::exposed_time::ExposedClock;
+use super::site::Site;
 use super::stats::{CommStats, Counters};
 use super::timeline::{DeviceSpan, SpanCounter};
 
@@ -77,11 +77,30 @@ impl Accounting {
         self.counters.bytes.fetch_add(captured.bytes, Relaxed);
     }
 
-    /// Marks the main thread as in communication, in `operation` for `site`, until the guard is dropped.
-    pub fn enter(&self, operation: &'static str, site: &Site) -> InCommunication<'_> {
-        let start = Instant::now();
+    /// Marks the main thread as in communication, in `operation` for `site`, since `start` and until the guard is
+    /// dropped.
+    pub fn enter<'a>(
+        &'a self,
+        operation: &'static str,
+        site: &'a Site,
+        start: Instant,
+    ) -> InCommunication<'a> {
         let is_outermost = self.clock.enter_communication(start);
-        InCommunication { accounting: self, operation, site: site.clone(), start, is_outermost }
+        InCommunication { accounting: self, operation, site, start, is_outermost, completed: None }
+    }
+
+    /// Records a call that is issued at `now` in the group of `world_ranks`. Returns its index in the recorder.
+    pub fn record_call(&self, call: &Call, world_ranks: &[usize], now: Instant) -> u64 {
+        self.clock.recorder.record(call, world_ranks, now)
+    }
+
+    /// Records the outcome of a call that this rank has waited for.
+    pub fn record_outcome(&self, index: u64, is_complete: bool) {
+        if is_complete {
+            self.clock.recorder.mark_end(index, Instant::now());
+        } else {
+            self.clock.recorder.note_failed_call();
+        }
     }
 
     /// Counts the time since `start` as time of a blocked main thread.
@@ -165,10 +184,12 @@ impl Accounting {
     }
 
     fn count_transfer(&self, call: &Call, start: TransferStart) {
+        let end = Instant::now();
+        self.clock.recorder.mark_start(call.index, start.at);
+        self.clock.recorder.mark_end(call.index, end);
         if self.is_timed_by_device() {
             return;
         }
-        let end = Instant::now();
         let transfer = end.saturating_duration_since(start.at);
         self.counters.transfer.add_time(transfer);
         if call.asynchronous {
@@ -217,16 +238,32 @@ fn span_args(call: &Call) -> Vec<(&'static str, Arg)> {
 pub(super) struct InCommunication<'a> {
     accounting: &'a Accounting,
     operation: &'static str,
-    site: Site,
+    site: &'a Site,
     start: Instant,
     /// Set unless it is nested in another guard.
     is_outermost: bool,
+    /// Index in the recorder of the call that was completed.
+    completed: Option<u64>,
+}
+
+impl InCommunication<'_> {
+    /// Records the outcome of a call of which the time in communication is a part.
+    pub fn record_outcome(&mut self, index: u64, is_complete: bool) {
+        if is_complete {
+            self.completed = Some(index);
+        } else {
+            self.accounting.clock.recorder.note_failed_call();
+        }
+    }
 }
 
 impl Drop for InCommunication<'_> {
     fn drop(&mut self) {
         let Accounting { counters, clock, .. } = self.accounting;
         let end = Instant::now();
+        if let Some(index) = self.completed {
+            clock.recorder.mark_end(index, end);
+        }
         if self.is_outermost {
             if !self.accounting.is_timed_by_device() {
                 counters.exposed.add_time(end - self.start);

@@ -68,3 +68,9 @@ impl std::fmt::Display for Blocks {
         write!(f, "{:?}", self.lens)
     }
 }
+
+/// Returns the run of `member` in concatenated parts.
+pub(super) fn run_of(counts: &[usize], member: usize) -> Range<usize> {
+    let start = counts[..member].iter().sum();
+    start..start + counts[member]
+}

@@ -6,7 +6,7 @@ use meshwright_backend::CachingAllocator;
 
 use super::{Call, CommError, Completion, GroupMember, Operands, RankExit};
 
-/// A collective-communication engine for one rank: `local`, NCCL, or one from outside of this crate.
+/// A collective-communication engine for one rank: `local`, MPI, NCCL, or one from outside of this crate.
 ///
 /// [`Communicator`](super::Communicator) is the same for all engines. Before an engine gets a [`Call`], its arguments
 /// are checked, its bytes are counted, and the main thread is marked as in communication if the call is blocking. So an

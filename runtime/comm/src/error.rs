@@ -124,6 +124,8 @@ pub enum RankExit {
     Panicked(Arc<str>),
     /// The process of the rank ended without an announcement, or cannot be reached any more.
     Lost,
+    /// The process of the rank sends no heartbeats: for how long, and its last progress.
+    Silent(Arc<str>),
 }
 
 impl RankExit {
@@ -131,7 +133,9 @@ impl RankExit {
     pub fn exit_code(&self) -> u8 {
         match self {
             RankExit::Failed { code, .. } => *code,
-            RankExit::Returned | RankExit::Panicked(_) | RankExit::Lost => LOST,
+            RankExit::Returned | RankExit::Panicked(_) | RankExit::Lost | RankExit::Silent(_) => {
+                LOST
+            }
         }
     }
 }
@@ -145,6 +149,10 @@ impl std::fmt::Display for RankExit {
             RankExit::Lost => f.write_str(
                 "was lost (its process has ended, or its host cannot be reached any more; see the last lines of its \
                  output)",
+            ),
+            RankExit::Silent(text) => write!(
+                f,
+                "has sent no heartbeat for {text} (its process is paused, or its host does not answer)"
             ),
         }
     }

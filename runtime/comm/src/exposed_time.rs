@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use crate::trace::Lane;
 
 use super::call_observer::CallObserver;
+use super::flight::FlightRecorder;
 use super::timeline::Timeline;
 
 /// A clock that runs while a rank's main thread is in communication of any group. Other threads read it.
@@ -20,6 +21,8 @@ pub(super) struct ExposedClock {
     pub lane: Lane,
     /// The device streams in the trace; set if tracing is on and the rank has a device.
     pub timeline: OnceLock<Arc<Timeline>>,
+    /// The recorder of the last calls.
+    pub recorder: FlightRecorder,
     /// The observer of the calls of the rank; set if it has one.
     pub observer: OnceLock<Arc<dyn CallObserver>>,
 }
@@ -32,6 +35,7 @@ impl ExposedClock {
             state: AtomicU64::new(0),
             lane,
             timeline: OnceLock::new(),
+            recorder: FlightRecorder::new(),
             observer: OnceLock::new(),
         }
     }
@@ -58,6 +62,11 @@ impl ExposedClock {
             0 => state / 2,
             _ => self.nanos_at(now).saturating_sub(state / 2),
         })
+    }
+
+    /// Returns true while the main thread is in communication.
+    pub fn is_communicating(&self) -> bool {
+        self.state.load(Relaxed) & 1 == 1
     }
 
     fn nanos_at(&self, time: Instant) -> u64 {

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 
 use meshwright_mesh::AxisSet;
+#[cfg(any(feature = "cuda", feature = "mpi"))]
+use meshwright_mesh::{AxisId, MeshShape};
 
 use super::accounting::Accounting;
 use super::call::Peer;
@@ -57,4 +59,11 @@ impl GroupMember {
         let world_rank = self.world_ranks.get(group_rank).copied().unwrap_or(group_rank);
         Peer { group_rank, world_rank }
     }
+}
+
+/// Returns the axes among `axes` that have more than one rank.
+#[cfg(any(feature = "cuda", feature = "mpi"))]
+pub(super) fn axes_of_several(shape: &MeshShape, axes: AxisSet) -> AxisSet {
+    let has_several = |axis: &AxisId| shape.degree_of(AxisSet::of(*axis)) > 1;
+    axes.iter().filter(has_several).fold(AxisSet::NONE, |all, axis| all.union(AxisSet::of(axis)))
 }

@@ -4,11 +4,13 @@ use std::any::Any;
 use std::fmt::{Debug, Display};
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex, mpsc};
+use std::time::Duration;
 
 use meshwright_backend::{DeviceFailure, OutOfMemory};
 use meshwright_mesh::MeshShape;
 use meshwright_os::exit_code::LOST;
+use meshwright_os::take_report_request;
 
 use super::panics;
 use super::process_ranks::ProcessRanks;
@@ -40,7 +42,21 @@ pub fn launch_with<T: Send, E: Display + Send>(
     body: impl Fn(RankComms) -> Result<T, E> + Sync,
 ) -> Result<Vec<T>, LaunchError<E>> {
     // Ranks of one process need no exit code of each other.
-    run_ranks(options, shape, 0..shape.world_size(), &|_| LOST, &body)
+    launch_coded(options, shape, |_| LOST, body)
+}
+
+/// Runs like [`launch_with`]; `exit_code` returns the exit code after an error. The last calls of a run whose settings
+/// or input are refused are not written.
+///
+/// # Errors
+/// As [`launch`].
+pub fn launch_coded<T: Send, E: Display + Send>(
+    options: &LaunchOptions,
+    shape: &MeshShape,
+    exit_code: impl Fn(&E) -> u8 + Sync,
+    body: impl Fn(RankComms) -> Result<T, E> + Sync,
+) -> Result<Vec<T>, LaunchError<E>> {
+    run_ranks(options, shape, 0..shape.world_size(), &exit_code, &body)
 }
 
 /// Runs `body` for one rank of `shape`, with the others in separate processes: collectives need an
@@ -149,9 +165,13 @@ fn run_threads(
             Ok(()) => RankExit::Returned,
             Err(cause) => cause.rank_exit(),
         };
-        process_ranks.leave(rank, exit);
+        process_ranks.leave(rank, exit.clone());
+        if outcome.is_err() && !process_ranks.is_refused() {
+            process_ranks.write_flight(rank, Some(&exit));
+        }
         outcome
     };
+    let watch = options.flight.as_ref().map(|_| watch_requests(&process_ranks, ranks.clone()));
     let outcomes: Vec<_> = std::thread::scope(|scope| {
         let run_rank = &run_rank;
         let threads: Vec<_> = ranks
@@ -182,6 +202,14 @@ fn run_threads(
         threads.into_iter().map(join).collect()
     });
 
+    drop(watch);
+    // What the others did explains the failure.
+    if outcomes.iter().any(Result::is_err) && !process_ranks.is_refused() {
+        for (rank, _) in ranks.clone().zip(&outcomes).filter(|(_, outcome)| outcome.is_ok()) {
+            process_ranks.write_flight(rank, Some(&RankExit::Returned));
+        }
+    }
+
     let failure_of = |(rank, outcome): (usize, Result<(), FailureCause<ErrorText>>)| {
         let cause = outcome.err()?;
         Some(RankFailure { rank, cause, stopped_by: process_ranks.stopped_by(rank) })
@@ -189,6 +217,25 @@ fn run_threads(
     let mut failures: Vec<_> = ranks.zip(outcomes).filter_map(failure_of).collect();
     failures.sort_by_key(|f| (f.stopped_by.is_some(), process_ranks.exit_position(f.rank)));
     failures
+}
+
+/// Writes the last calls of `ranks` whenever a signal asks for them, until the returned sender is dropped.
+fn watch_requests(process_ranks: &Arc<ProcessRanks>, ranks: Range<usize>) -> mpsc::Sender<()> {
+    /// Time between two checks.
+    const PERIOD: Duration = Duration::from_millis(200);
+
+    let (sender, ended) = mpsc::channel();
+    let process_ranks = Arc::clone(process_ranks);
+    let watch = move || {
+        while ended.recv_timeout(PERIOD) == Err(mpsc::RecvTimeoutError::Timeout) {
+            if take_report_request() {
+                ranks.clone().for_each(|rank| process_ranks.write_flight(rank, None));
+            }
+        }
+    };
+    // Without a thread, requests are not served; failures are still recorded.
+    let _ = std::thread::Builder::new().name("flight recorder".into()).spawn(watch);
+    sender
 }
 
 /// The failures of a [`launch`], the root cause first.

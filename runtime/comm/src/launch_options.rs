@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use crate::trace::Tracer;
 
+use super::FlightFolder;
+
 /// Settings of [`launch_with`](super::launch_with).
 #[derive(Debug, Clone)]
 pub struct LaunchOptions {
@@ -14,10 +16,17 @@ pub struct LaunchOptions {
     pub stack_size: usize,
     /// Tracer of the ranks' work and collectives. Default: none.
     pub tracer: Option<Arc<Tracer>>,
+    /// Folder for the last calls of each rank, which are written if a rank fails. Default: none.
+    pub flight: Option<Arc<FlightFolder>>,
 }
 
 impl Default for LaunchOptions {
     fn default() -> Self {
-        LaunchOptions { timeout: Duration::from_secs(600), stack_size: 16 << 20, tracer: None }
+        LaunchOptions {
+            timeout: Duration::from_secs(600),
+            stack_size: 16 << 20,
+            tracer: None,
+            flight: None,
+        }
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! A [`Communicator`] is one rank's access to one process group: the same methods for every engine. They make a
 //! [`Call`], check its arguments, account for it, and issue it to the [`Engine`]: `local`, whose ranks are threads of
-//! one process, NCCL, or one from outside of this crate. All members of a group must issue the same calls in the same
-//! order; an engine that can compare them does, and reports a mismatch on every member.
+//! one process, MPI, whose ranks are processes, NCCL, or one from outside of this crate. All members of a group must
+//! issue the same calls in the same order; an engine that can compare them does, and reports a mismatch.
 //!
 //! ```
 //! use meshwright::backend::ViewMut;
@@ -30,12 +30,15 @@ mod dry_run;
 mod engine;
 mod error;
 mod exposed_time;
+mod flight;
 mod group_member;
 mod in_use;
 mod launch;
 mod launch_options;
 mod local;
 mod message_id;
+#[cfg(feature = "mpi")]
+pub mod mpi;
 #[cfg(feature = "cuda")]
 pub mod nccl;
 mod observed;
@@ -46,7 +49,9 @@ mod pending;
 pub mod process_launch;
 mod process_ranks;
 mod rank_comms;
+mod rank_progress;
 mod rank_table;
+mod reduction;
 mod site;
 mod stats;
 mod sync;
@@ -60,8 +65,11 @@ pub use communicator::Communicator;
 pub use completion::{Completion, Promise};
 pub use engine::{Engine, ProcessGroup};
 pub use error::{CommError, CommFailure, RankExit};
+pub use flight::{FlightError, FlightFolder, FlightReport};
 pub use group_member::GroupMember;
-pub use launch::{FailureCause, LaunchError, RankFailure, launch, launch_rank, launch_with};
+pub use launch::{
+    FailureCause, LaunchError, RankFailure, launch, launch_coded, launch_rank, launch_with,
+};
 pub use launch_options::LaunchOptions;
 pub use meshwright_backend::ReduceOp;
 pub use message_id::MessageId;
@@ -69,6 +77,7 @@ pub use operands::Operands;
 pub use peers::Peers;
 pub use pending::{PendingCall, PendingResult};
 pub use rank_comms::{ExtendedTimeLimit, RankComms};
+pub use rank_progress::RankProgress;
 pub use site::Site;
 pub use stats::{CommStats, CommTimes};
 pub use time_limits::FILE_TIME_LIMIT;

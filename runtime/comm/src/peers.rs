@@ -13,4 +13,10 @@ pub trait Peers: Send + Sync + Debug {
 
     /// Announces the exit of this rank to the others. Returns when they have been notified, or cannot be.
     fn announce_exit(&self, exit: &RankExit);
+
+    /// Describes the ranks that have made no progress for longest, each on a line that begins with a line break, for
+    /// the error of a call that waits too long. Empty if none is known.
+    fn describe_idle(&self) -> String {
+        String::new()
+    }
 }

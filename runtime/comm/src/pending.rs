@@ -18,6 +18,8 @@ pub struct PendingCall<T = Buffer> {
     completion: Completion,
     member: Arc<GroupMember>,
     site: Site,
+    /// Index in the recorder of the rank; `None` if the call was refused.
+    index: Option<u64>,
     result: PhantomData<fn() -> T>,
 }
 
@@ -56,10 +58,15 @@ impl PendingResult for () {
 }
 
 impl<T: PendingResult> PendingCall<T> {
-    /// Creates the handle of a call that `member` has issued at `site`.
-    pub(super) fn new(completion: Completion, member: &Arc<GroupMember>, site: &Site) -> Self {
+    /// Creates the handle of a call that `member` has issued at `site`, with its index in the recorder.
+    pub(super) fn new(
+        completion: Completion,
+        member: &Arc<GroupMember>,
+        site: &Site,
+        index: Option<u64>,
+    ) -> Self {
         let (member, site) = (Arc::clone(member), site.clone());
-        PendingCall { completion, member, site, result: PhantomData }
+        PendingCall { completion, member, site, index, result: PhantomData }
     }
 
     /// Waits until the call is complete and returns its buffer. For device memory, the compute stream of the device
@@ -68,17 +75,20 @@ impl<T: PendingResult> PendingCall<T> {
     /// # Errors
     /// As the blocking call; the buffers are lost then.
     pub fn wait(self) -> Result<T, CommError> {
-        let PendingCall { completion, member, site, .. } = self;
+        let PendingCall { completion, member, site, index, .. } = self;
         let accounting = &member.accounting;
         let outcome = if completion.has_outcome() {
             completion.wait()
         } else {
-            let _inside = accounting.enter("wait:", &site);
             let start = Instant::now();
+            let _inside = accounting.enter("wait:", &site, start);
             let outcome = completion.wait();
             accounting.add_blocked_since(start);
             outcome
         };
+        if let Some(index) = index {
+            accounting.record_outcome(index, outcome.is_ok());
+        }
         claim(&member, &site, outcome)
     }
 

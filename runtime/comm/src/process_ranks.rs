@@ -8,9 +8,11 @@ use crate::trace::{self, Lane, Tracer};
 use meshwright_backend::Device;
 use meshwright_mesh::AxisSet;
 use meshwright_mesh::MeshShape;
+use meshwright_os::exit_code::REFUSED;
 
 use super::accounting::Accounting;
 use super::exposed_time::ExposedClock;
+use super::flight::{FlightFolder, RankEnd};
 use super::local::{LocalEngine, LocalGroups};
 use super::rank_table::RankTable;
 use super::{Engine, LaunchOptions, Peers, RankExit, Timeline};
@@ -22,6 +24,7 @@ pub(super) struct ProcessRanks {
     tracer: Option<Arc<Tracer>>,
     clocks: Vec<Arc<ExposedClock>>,
     local: Arc<LocalGroups>,
+    flight: Option<Arc<FlightFolder>>,
     /// Engines by rank, in the order of their first use.
     engines: Mutex<HashMap<usize, Vec<Arc<dyn Engine>>>>,
 }
@@ -38,7 +41,8 @@ impl ProcessRanks {
         };
         let clocks = (0..shape.world_size()).map(clock).collect();
         let local = LocalGroups::new(&ranks);
-        Arc::new(ProcessRanks { shape, ranks, tracer, clocks, local, engines: Mutex::default() })
+        let (flight, engines) = (options.flight.clone(), Mutex::default());
+        Arc::new(ProcessRanks { shape, ranks, tracer, clocks, local, flight, engines })
     }
 
     /// Creates the engine `local` of `rank`.
@@ -94,6 +98,28 @@ impl ProcessRanks {
         if self.ranks.deadlock.remove_running() {
             self.ranks.deadlock.report_deadlock();
         }
+    }
+
+    /// Returns true if the first rank that has ended by itself was refused its settings or input.
+    pub fn is_refused(&self) -> bool {
+        self.ranks.first_exit().is_some_and(|exit| exit.exit_code() == REFUSED)
+    }
+
+    /// Writes the last calls of `rank`, if they are wanted. `exit` is `None` for a rank that goes on.
+    pub fn write_flight(&self, rank: usize, exit: Option<&RankExit>) {
+        let Some(flight) = &self.flight else { return };
+        let message = match exit {
+            Some(RankExit::Failed { error, .. }) => Some(error.to_string()),
+            Some(RankExit::Panicked(message)) => Some(format!("panic: {message}")),
+            _ => None,
+        };
+        let end = RankEnd {
+            has_returned: matches!(exit, Some(RankExit::Returned)),
+            has_failed: message.is_some(),
+            message,
+            stopped_by: self.stopped_by(rank),
+        };
+        flight.write(rank, self.shape.world_size(), &self.clock(rank).recorder, end);
     }
 
     /// Returns the rank whose exit stopped `rank`, if any.

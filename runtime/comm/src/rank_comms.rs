@@ -16,8 +16,8 @@ use super::dry_run::DryRunEngine;
 use super::observed::ObservedEngine;
 use super::process_ranks::ProcessRanks;
 use super::{
-    CommError, CommStats, CommTimes, Communicator, Engine, GroupMember, LaunchOptions, Peers, Site,
-    Timeline,
+    CommError, CommStats, CommTimes, Communicator, Engine, GroupMember, LaunchOptions, Peers,
+    RankProgress, Site, Timeline,
 };
 
 /// One rank's communicators and position in the mesh.
@@ -181,6 +181,18 @@ impl RankComms {
             Arc::new(self.communicator(AxisSet::ALL, uncounted))
         };
         Arc::clone(self.uncounted_world.get_or_init(create))
+    }
+
+    /// Notes that the rank begins a step, from 1, for messages about its progress.
+    #[doc(hidden)]
+    pub fn begin_step(&self, step: u64) {
+        self.process_ranks.clock(self.rank).recorder.begin_step(step);
+    }
+
+    /// Returns a function that reads the progress of this rank, from any thread.
+    pub fn progress_reader(&self) -> impl Fn() -> RankProgress + Send + Sync + use<> {
+        let clock = Arc::clone(self.process_ranks.clock(self.rank));
+        move || clock.recorder.progress(clock.is_communicating())
     }
 
     /// The trace lane of the rank's main thread. Communicators add their waits to it.

@@ -107,6 +107,13 @@ impl RankTable {
         causes.find(is_failure).cloned()
     }
 
+    /// Returns the root cause of the first failure of any rank.
+    pub fn first_exit(&self) -> Option<RankExit> {
+        let exits = self.lock_exits();
+        let mut causes = exits.iter().map(|(_, cause)| &cause.exit);
+        causes.find(|exit| **exit != RankExit::Returned).cloned()
+    }
+
     /// Returns the position of `rank` in the order of exits.
     pub fn exit_position(&self, rank: usize) -> usize {
         let exits = self.lock_exits();

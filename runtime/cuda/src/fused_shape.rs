@@ -2,8 +2,8 @@
 
 use meshwright_backend::{AttentionShape, Band, SequenceLayout};
 
-/// Sizes of attention without soft caps and optional operands, over queries without gaps between samples: the part of
-/// [`AttentionShape`] that the fused kernels of the vendor library may take.
+/// Sizes of attention without soft caps, dropout and optional operands, over queries without gaps between samples: the
+/// part of [`AttentionShape`] that the fused kernels of the vendor library may take.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct FusedShape {
     /// Samples.
@@ -39,6 +39,9 @@ impl FusedShape {
         }
         if s.soft_cap.is_some() {
             return Err("scores have a soft cap");
+        }
+        if s.dropout.is_some() {
+            return Err("weights have dropout");
         }
         let (queries, scale, band) = (queries.len, s.scale, s.band);
         Ok(FusedShape { batch, queries, keys, heads, kv_heads, head_dim, value_dim, scale, band })

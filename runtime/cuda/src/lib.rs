@@ -29,7 +29,9 @@ pub use driver::{
 pub use fused_shape::{AttentionGradients, AttentionOperands, FusedShape};
 pub use gpu::GpuContext;
 pub use kernels::attention::{
-    AttentionTiles, BIAS as ATTENTION_BIAS, PLAIN as PLAIN_ATTENTION, Variant as AttentionVariant,
+    AttentionTiles, BIAS as ATTENTION_BIAS, BIAS_DROPOUT as ATTENTION_BIAS_DROPOUT,
+    PLAIN as PLAIN_ATTENTION, PLAIN_DROPOUT as PLAIN_ATTENTION_DROPOUT,
+    Variant as AttentionVariant,
 };
 pub use kernels::{COMMON, SOURCES};
 pub use matmul::{MatMul, MatMulBatch, MatMulEpilogue, MatMulOperands};

@@ -1,6 +1,7 @@
 //! The operating system: kinds of files, pipes that are opened without waiting forever, files with one writer, standard
-//! output, numbers in messages, signals of the process, and its exit codes.
+//! output, numbers in messages, signals of the process, its exit codes, and supervised child processes.
 
+mod child_processes;
 pub mod exit_code;
 mod file_kind;
 mod input_file;
@@ -11,10 +12,13 @@ mod pipes;
 mod signals;
 mod stdout;
 
+pub use child_processes::{
+    SignalQueue, adopt_orphans, descendants, is_stop_signal, reap_child, send_signal, signal_name,
+};
 pub use input_file::read_text;
 pub use signals::{
     StopPhase, begin_last_step, begin_stop_phase, count_stoppable_step, ignore_file_size_signal,
-    requested_stop, watch_stop_signals,
+    requested_stop, take_report_request, watch_report_signal, watch_stop_signals,
 };
 pub use stdout::{finish_stdout, print_text};
 

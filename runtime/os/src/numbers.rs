@@ -14,7 +14,7 @@ pub fn counted_with_commas(count: usize, noun: &str) -> String {
 fn inflected(noun: &str, count: usize) -> String {
     let plural = match count {
         1 => "",
-        _ if noun.ends_with("ch") => "es",
+        _ if noun.ends_with("ch") || noun.ends_with("ss") => "es",
         _ => "s",
     };
     format!("{noun}{plural}")

@@ -3,6 +3,8 @@
 //! SIGTERM, SIGINT, SIGUSR1 and SIGHUP, which comes from a closed terminal, ask for a stop. What the first of them does
 //! depends on the [phase](StopPhase) of the run; a second one always ends the process immediately. SIGHUP stays ignored
 //! in a program that `nohup` starts.
+//!
+//! SIGUSR2 asks for a report about the state of the run, which goes on.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
@@ -11,7 +13,7 @@ use libc::c_int;
 use super::exit_code::STOPPED;
 
 /// The signals that ask for a stop.
-const STOP_SIGNALS: [(c_int, &str); 4] = [
+pub(super) const STOP_SIGNALS: [(c_int, &str); 4] = [
     (libc::SIGTERM, "SIGTERM"),
     (libc::SIGINT, "SIGINT"),
     (libc::SIGUSR1, "SIGUSR1"),
@@ -43,6 +45,8 @@ static FIRST: AtomicU64 = AtomicU64::new(0);
 static STEPS: AtomicU64 = AtomicU64::new(0);
 /// Running calls of [`hold_stops`].
 static HELD: AtomicU64 = AtomicU64::new(0);
+/// Set when a report is asked for.
+static REPORT: AtomicBool = AtomicBool::new(false);
 /// True if another process of the run prints the lines.
 static QUIET: AtomicBool = AtomicBool::new(false);
 
@@ -61,6 +65,20 @@ pub fn watch_stop_signals() {
         }
         set_handler(signal, on_stop_signal as *const () as libc::sighandler_t);
     }
+}
+
+/// Installs the handler of SIGUSR2, which asks for a report. A program that writes reports calls it.
+pub fn watch_report_signal() {
+    set_handler(libc::SIGUSR2, on_report_signal as *const () as libc::sighandler_t);
+}
+
+/// Returns true if a report was asked for since the last call.
+pub fn take_report_request() -> bool {
+    REPORT.swap(false, Ordering::SeqCst)
+}
+
+extern "C" fn on_report_signal(_: c_int) {
+    REPORT.store(true, Ordering::SeqCst);
 }
 
 /// Begins the phase from the last step on. A signal that came after the check of the step before it was announced as a
@@ -108,7 +126,8 @@ fn name_of(signal: c_int) -> &'static str {
     STOP_SIGNALS.iter().find(|(known, _)| *known == signal).map_or("a signal", |(_, name)| name)
 }
 
-fn is_ignored(signal: c_int) -> bool {
+/// Returns true if a signal has no effect on this process.
+pub(super) fn is_ignored(signal: c_int) -> bool {
     // SAFETY: `action` is writable, and the call only reads how the signal is handled.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
@@ -117,7 +136,8 @@ fn is_ignored(signal: c_int) -> bool {
     }
 }
 
-fn set_handler(signal: c_int, handler: libc::sighandler_t) {
+/// Handles a signal by a function, or as `SIG_DFL` or `SIG_IGN` say.
+pub(super) fn set_handler(signal: c_int, handler: libc::sighandler_t) {
     // SAFETY: `action` is a valid value of zeros, and `handler` is `SIG_DFL` or a function of the expected type that
     // calls only functions which are allowed in handlers.
     unsafe {

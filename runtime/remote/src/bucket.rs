@@ -115,8 +115,8 @@ fn connect(scheme: &str, name: &str) -> io::Result<Arc<dyn Store>> {
 /// Checks that there are credentials for S3: without any in the environment, those of the machine are asked for, which
 /// takes minutes to fail where no service has them.
 fn check_aws_credentials() -> io::Result<()> {
-    let is_set = |name: &&str| env::var_os(name).is_some_and(|value| !value.is_empty());
-    if AWS_CREDENTIALS.iter().any(|name| is_set(&name)) {
+    let is_set = |name: &str| env::var_os(name).is_some_and(|value| !value.is_empty());
+    if AWS_CREDENTIALS.iter().any(|name| is_set(name)) {
         return Ok(());
     }
     let endpoint = env::var("AWS_METADATA_ENDPOINT").unwrap_or_default();

@@ -15,6 +15,9 @@ const MAX_TP: usize = 8;
 /// Most refused meshes that are named.
 const MAX_NAMED: usize = 4;
 
+/// Most smaller numbers of ranks that are tried for a message.
+const MAX_SMALLER: usize = 8;
+
 /// The axes that are chosen, those first that cost most per rank: `pp` leaves ranks idle at both ends of a step, `cp`
 /// and `tp` wait for collectives within each layer, `fsdp` gathers parameters while it computes, and `dp` only reduces
 /// gradients.
@@ -63,12 +66,32 @@ pub fn choose_mesh(
         Some(problems) if !problems.is_empty() => {
             Err(Error::Config(ConfigError::Invalid(problems)))
         }
-        _ => Err(Error::Input(format!(
-            "--mesh: no mesh of {} fits:{}\nuse another number of ranks, or change these settings",
-            counted(ranks, "rank"),
-            list(&refused)
-        ))),
+        _ => {
+            let other = match fewer_ranks(settings, ranks, check) {
+                Some(fewer) => {
+                    format!("{}, the nearest smaller number that fits", counted(fewer, "rank"))
+                }
+                None => "another number of ranks".to_owned(),
+            };
+            let (count, reasons) = (counted(ranks, "rank"), list(&refused));
+            Err(Error::Input(format!(
+                "--mesh: no mesh of {count} fits:{reasons}\nuse {other}, or change these settings"
+            )))
+        }
     }
+}
+
+/// Returns the nearest number of ranks below `ranks` of which a mesh fits.
+fn fewer_ranks(
+    settings: &RunSettings,
+    ranks: usize,
+    mut check: impl FnMut(&Config) -> Result<()>,
+) -> Option<usize> {
+    let mut fits = |mesh: &MeshShape| {
+        settings.with_mesh(mesh).resolve().is_ok_and(|config| check(&config).is_ok())
+    };
+    let mut smaller = (1..ranks).rev().take(MAX_SMALLER);
+    smaller.find(|count| meshes_of(*count).iter().any(&mut fits))
 }
 
 /// Returns the memory of all ranks together that a chosen mesh has to fit, if it is known: that of the machine. A run
@@ -221,6 +244,17 @@ mod tests {
         let none = choose_mesh(&settings("t --mesh auto=2"), 2, |_| refuse("no")).err().unwrap();
         let text = none.to_string();
         assert!(text.starts_with("--mesh: no mesh of 2 ranks fits:\n  dp=2: no\n"), "{text}");
+        assert!(
+            text.ends_with("\nuse another number of ranks, or change these settings"),
+            "{text}"
+        );
+        let of_six = |config: &Config| match config.mesh.world_size() {
+            6 => Ok(()),
+            _ => refuse("no"),
+        };
+        let smaller = choose_mesh(&settings("t --mesh auto=8 --batch 6"), 8, of_six).err().unwrap();
+        let end = "\nuse 6 ranks, the nearest smaller number that fits, or change these settings";
+        assert!(smaller.to_string().ends_with(end), "{smaller}");
         // A mistake that no mesh mends is reported alone.
         let wrong = choose_mesh(&settings("t --mesh auto=2 --lr fast"), 2, |_| Ok(())).err();
         let text = wrong.unwrap().to_string();

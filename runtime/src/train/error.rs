@@ -112,6 +112,9 @@ pub enum Error {
     /// The processes of a run could not connect to each other.
     #[error("{0}")]
     Rendezvous(String),
+    /// Ranks that hold different copies of a parameter, as `--check-replicas` has found.
+    #[error("{0}")]
+    ReplicasDiffer(String),
     /// A signal or `--stop-after` has stopped the run, whose state is saved.
     #[error("{0}")]
     Stopped(String),
@@ -285,9 +288,10 @@ impl Error {
             Error::DataEnded { is_lost: true, .. }
             | Error::Rendezvous(_)
             | Error::OutOfMemory { .. } => LOST,
-            Error::DataEnded { is_lost: false, .. } | Error::Diverged(_) | Error::Mismatch(_) => {
-                exit_code::FAILS_AGAIN
-            }
+            Error::DataEnded { is_lost: false, .. }
+            | Error::Diverged(_)
+            | Error::ReplicasDiffer(_)
+            | Error::Mismatch(_) => exit_code::FAILS_AGAIN,
             Error::Ranks { code, .. } | Error::Save { code, .. } => *code,
         }
     }

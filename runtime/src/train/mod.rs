@@ -9,6 +9,7 @@ mod error;
 mod evaluation;
 pub(crate) mod explain;
 mod families;
+mod flight;
 mod hub;
 mod machine;
 mod micro_batch;
@@ -41,6 +42,8 @@ pub use meshwright_store::family::{
     WithFamily,
 };
 pub use own_loop::{LoadedState, LoopCheckpoints, StepNumbers, StepReports};
+#[doc(hidden)]
+pub use page::{PageDocument, is_page, page_paragraph, page_table};
 pub use report::{
     AxisUse, Evaluation, KnownSteps, MemoryUse, MetricsError, MetricsFile, PeakFlops, Prediction,
     Report, StepMetrics, StepObserver, StepReport, Summary,

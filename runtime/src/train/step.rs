@@ -8,7 +8,7 @@ use crate::pipeline::{ExecutorError, Pipeline};
 use crate::tensor::{Mean, Metric, ParamRef, Rank};
 use meshwright_core::__internal as scope;
 
-use super::config::OptimizerConfig;
+use super::config::{OnNan, OptimizerConfig};
 use super::cuda_graphs::CudaGraphs;
 use super::micro_batch::{
     EagerLauncher, GradAccumulator, MicroBatchLauncher, StepGradients, StepInput,
@@ -65,6 +65,8 @@ pub struct StepStats {
     pub pipeline: Option<ScheduleTimes>,
     /// This rank's shares of the losses of the rows of each micro-batch, if they are kept.
     pub row_shares: Vec<Option<Vec<f64>>>,
+    /// The reason why the update was left out, on all ranks alike.
+    pub skipped: Option<NonFinite>,
 }
 
 /// Failure of a training step. Parameters are as before the step.
@@ -93,7 +95,7 @@ pub fn train_step<T: Task>(
     state: &mut RankState<T::Model>,
     task: &T,
     graphs: &mut CudaGraphs<T>,
-    settings: &OptimizerConfig,
+    (settings, on_nan): (&OptimizerConfig, OnNan),
     input: &StepInput<'_>,
     observed: Option<&mut Observed>,
 ) -> Result<StepStats, StepFailure> {
@@ -113,10 +115,13 @@ pub fn train_step<T: Task>(
     // Reading a loss waits for the device; by now it has the whole backward pass queued.
     let (mut gradients, means) = gradients.reduce_with(&losses);
     let mut loss = Mean::default();
+    let mut found = None;
     for (mean, micro_batch_loss) in means.into_iter().zip(&losses) {
-        check_finite("loss", mean.value(), || micro_batch_loss.local_sum())?;
+        let local = || micro_batch_loss.local_sum();
+        found = found.or_else(|| find_non_finite("loss", mean.value(), local));
         loss += mean;
     }
+    let mut found = stop_at(found, on_nan)?;
     if let Some(observed) = observed {
         observed.loss(loss.value());
         observed.gradients(built, &gradients);
@@ -125,11 +130,15 @@ pub fn train_step<T: Task>(
         Some(max_norm) => gradients.clip(max_norm),
         None => gradients.norm(),
     };
-    check_finite("gradient norm", grad_norm, || gradients.local_squares())?;
+    if found.is_none() {
+        let local = || gradients.local_squares();
+        found = stop_at(find_non_finite("gradient norm", grad_norm, local), on_nan)?;
+    }
 
     let lr = settings.lr.rate_at(input.step);
     let span = scope::begin_span();
     match average {
+        _ if found.is_some() => optimizer.skip(gradients),
         Some(average) => optimizer.step_and_average(lr, gradients, average),
         None => optimizer.step(lr, gradients),
     }
@@ -138,7 +147,16 @@ pub fn train_step<T: Task>(
     let seconds = input.start.elapsed().as_secs_f64();
     let row_shares = losses.iter().map(Metric::row_shares).collect();
     let (loss, tokens) = (loss.value(), loss.count());
-    Ok(StepStats { loss, tokens, grad_norm, lr, seconds, pipeline: pipeline_times, row_shares })
+    Ok(StepStats {
+        loss,
+        tokens,
+        grad_norm,
+        lr,
+        seconds,
+        pipeline: pipeline_times,
+        row_shares,
+        skipped: found,
+    })
 }
 
 /// Runs forward and backward of the micro-batches one after the other, each of them as a CUDA graph if possible.
@@ -175,13 +193,21 @@ fn accumulate_gradients<T: Task>(
     )
 }
 
-fn check_finite(
+fn find_non_finite(
     quantity: &'static str,
     value: f64,
     local: impl FnOnce() -> f64,
-) -> Result<(), StepFailure> {
-    if value.is_finite() {
-        return Ok(());
+) -> Option<NonFinite> {
+    (!value.is_finite()).then(|| NonFinite { quantity, value, local: local() })
+}
+
+/// Returns `found` if its step goes on without an update.
+///
+/// # Errors
+/// `found`, if it ends the run.
+fn stop_at(found: Option<NonFinite>, on_nan: OnNan) -> Result<Option<NonFinite>, StepFailure> {
+    match (found, on_nan) {
+        (Some(found), OnNan::Stop) => Err(StepFailure::NonFinite(found)),
+        (found, _) => Ok(found),
     }
-    Err(StepFailure::NonFinite(NonFinite { quantity, value, local: local() }))
 }

@@ -8,7 +8,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use crate::checkpoint::Checkpoint;
-use crate::comm::{LaunchOptions, RankComms, launch_rank, launch_with};
+use crate::comm::{LaunchOptions, RankComms, launch_coded, launch_rank};
 use crate::os::exit_code::exit_on_panic;
 use crate::os::{ignore_file_size_signal, watch_stop_signals};
 use crate::tensor::Rank;
@@ -17,8 +17,9 @@ use meshwright_sim::cluster::SizedCluster;
 
 use super::config::{Config, ConfigError, MeshSetting, ModelSource, RunSettings};
 use super::console::print_line;
+use super::flight::{announce_flight, flight_folder};
 use super::hub::fetch_models;
-use super::machine::{Machine, open_machine};
+use super::machine::{Machine, open_machine, require_same_settings};
 use super::page::DryRunFiles;
 use super::plan::{Plan, PreparedOutputs, open_resumed, take_saved_settings, with_vocab_of_data};
 use super::record::{MeasuredSteps, Measurements, StepTimer};
@@ -151,6 +152,9 @@ impl<T: Task> TaskTrainer<T> {
         start_clock();
         let machine: Arc<dyn Machine> = Arc::from(machine);
         let prepare = || {
+            if let Some(store) = machine.store() {
+                require_same_settings(store, &config)?;
+            }
             let run = (config.mesh.world_size(), config.dtype.dtype(), config.device);
             given_cluster(config.cluster.as_ref(), run)?;
             let plan = Plan::new::<T>(config.for_preflight(), Arc::clone(&machine), resumed)?;
@@ -231,7 +235,7 @@ impl<T: Task> TaskTrainer<T> {
     fn run_to_end(self) -> Result<()> {
         // Of several processes, only that of rank 0 prints.
         let prints = self.plan.machine.own_rank().is_none_or(|rank| rank == 0);
-        if prints {
+        if prints && !self.plan.config.quiet {
             print_line(&self.plan.describe());
         }
         let printed = if self.plan.config.is_dry_run() {
@@ -277,7 +281,14 @@ impl<T: Task> TaskTrainer<T> {
         let is_traced =
             trace.is_some() || plan.config.record.is_some() && plan.machine.device().is_gpu;
         let tracer = is_traced.then(Tracer::new);
-        let options = LaunchOptions { tracer: tracer.clone(), ..LaunchOptions::default() };
+        let timeout = plan.config.comm_timeout.0;
+        let flight = flight_folder(plan);
+        let options = LaunchOptions {
+            timeout,
+            tracer: tracer.clone(),
+            flight: flight.clone(),
+            ..LaunchOptions::default()
+        };
         let mesh = &plan.config.mesh;
         let measurements = Measurements::default();
         let body = |comms: RankComms| {
@@ -298,7 +309,8 @@ impl<T: Task> TaskTrainer<T> {
         let outcome = match plan.machine.own_rank() {
             Some(rank) => launch_rank(&options, mesh, rank, Error::exit_code, body),
             // All ranks return the same summary, and a mesh has at least one rank.
-            None => launch_with(&options, mesh, body).map(|mut all| all.swap_remove(0)),
+            None => launch_coded(&options, mesh, Error::exit_code, body)
+                .map(|mut all| all.swap_remove(0)),
         };
         // The trace is also written after a failure, to show its cause.
         let traced = match (&tracer, trace) {
@@ -324,6 +336,7 @@ impl<T: Task> TaskTrainer<T> {
                 if let Some(checkpoints) = checkpoints {
                     checkpoints.abandon();
                 }
+                flight.iter().for_each(|folder| announce_flight(plan, folder));
                 let error = Error::of_ranks(error);
                 Err(if shared.has_failed_in_sampling(plan) {
                     error.of_sample(output_lines(&plan.config))

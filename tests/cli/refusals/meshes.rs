@@ -1,7 +1,7 @@
 //! Meshes, schedules and stages that do not fit the model or the batch.
 
 use super::assert_refused;
-use crate::{SMALL, Workspace, assert_contains, program};
+use crate::{Finished, SMALL, Workspace, assert_contains, program};
 
 #[test]
 fn pipelines() {
@@ -218,12 +218,20 @@ fn processes_of_a_launcher() {
         command.envs(variables.iter().copied());
         workspace.run_program(command, &format!("{SMALL} --steps 1"))
     };
-    let torchrun = [("RANK", "1"), ("WORLD_SIZE", "2"), ("LOCAL_RANK", "1")];
+    let torchrun =
+        [("RANK", "1"), ("WORLD_SIZE", "2"), ("LOCAL_RANK", "1"), ("LOCAL_WORLD_SIZE", "2")];
     let refused = run(&torchrun);
-    assert_contains(
-        refused.error(),
-        "error: this process was started as rank 1 of 2, but on the CPU",
-    );
+    let assert_processes_refused = |finished: &Finished, rank: usize, world: usize| {
+        let text = if cfg!(feature = "mpi") {
+            format!("has 1 rank, but {world} processes were started; start 1")
+        } else {
+            format!(
+                "this process was started as rank {rank} of {world}, but this program connects no processes on the CPU"
+            )
+        };
+        assert_contains(finished.error(), &text);
+    };
+    assert_processes_refused(&refused, 1, 2);
     let script = [
         ("SLURM_PROCID", "0"),
         ("SLURM_LOCALID", "0"),
@@ -233,13 +241,12 @@ fn processes_of_a_launcher() {
     let finished = run(&script);
     assert_eq!(finished.code, Some(0), "{}", finished.stderr);
     let task = run(&[&script[..], &[("SLURM_STEP_ID", "0")]].concat());
-    assert_contains(task.error(), "error: this process was started as rank 0 of 4, but on the CPU");
+    assert_processes_refused(&task, 0, 4);
     // MPICH started from the script of a job.
-    let mpich = run(&[&script[..], &[("PMI_RANK", "1"), ("PMI_SIZE", "2")]].concat());
-    assert_contains(
-        mpich.error(),
-        "error: this process was started as rank 1 of 2, but on the CPU",
-    );
+    let mpich =
+        run(&[&script[..], &[("PMI_RANK", "1"), ("PMI_SIZE", "2"), ("MPI_LOCALNRANKS", "2")]]
+            .concat());
+    assert_processes_refused(&mpich, 1, 2);
     let unknown = run(&[&script[..], &[("PMIX_RANK", "1")]].concat());
     assert_contains(unknown.error(), "has PMIX_RANK, so a launcher has started this process");
     let pod = run(&[("JOB_COMPLETION_INDEX", "1")]);

@@ -68,7 +68,8 @@ macro_rules! families {
                 formula random masks scores value_dims biases distant_biases empty rows_without_keys
                 rows_without_scores
                 long_sequences backward_ranges nan nan_in_document infinite_biases large_scores
-                wide_results accumulation random_parts fixed_parts merged_rows
+                wide_results accumulation random_parts fixed_parts merged_rows dropped
+                dropped_at_random dropped_parts dropped_rate
             }
             convolution { causal unfolded }
             copy { updates alignments casts fill_and_scale runs }

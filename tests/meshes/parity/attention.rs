@@ -77,6 +77,37 @@ fn windows_caps_and_sinks() {
     }
 }
 
+/// Weights are dropped by global row, head, query and key, also where layers are recomputed.
+#[test]
+fn dropped_weights() {
+    for recompute in ["none", "full", "attn"] {
+        let windows = vec![Some(4), None];
+        let attention = AttentionOptions { windows, dropout: 0.3, ..options() };
+        let mut setup = setup(4, attention);
+        setup.sizes.recompute = Some(recompute.parse::<RecomputeOverride>().unwrap());
+        let what = format!("dropped weights, recompute {recompute}");
+        check(&what, &MESHES, &setup, |model: &Decoder, rank, _| {
+            loss(&Layer::forward(model, &input(rank, SEQ)))
+        });
+    }
+    let attention = AttentionOptions { dropout: 0.3, ..options() };
+    check(
+        "dropped weights, biases",
+        &MESHES,
+        &setup(4, attention.clone()),
+        |model: &Encoder, rank, _| {
+            let x: Stream = input(rank, SEQ);
+            loss(&model.forward(&x, &Padding::from_block(rank, BATCH, &valid(&x, SEQ))))
+        },
+    );
+    check(
+        "dropped weights, shared keys",
+        &MESHES,
+        &setup(2, attention),
+        |model: &SharedKeys, rank, _| loss(&model.forward(&input(rank, SEQ))),
+    );
+}
+
 #[test]
 fn recomputed_layers() {
     for recompute in ["full", "attn"] {

@@ -25,7 +25,7 @@ pub const DATA: TokenData = TokenData { batch: 16, seq: 48, vocab: 29, masked: t
 /// A model and its data.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Variant {
-    /// Causal attention with as many key-value heads as query heads; tied embeddings.
+    /// Causal attention with as many key-value heads as query heads, without dropout of its weights; tied embeddings.
     Causal,
     /// Grouped queries within documents.
     Documents,
@@ -67,6 +67,9 @@ impl Variant {
         sizes.init_std = 0.3;
         sizes.dropout = 0.2;
         sizes.recompute = Some(RecomputeOverride::Off);
+        if self != Variant::Causal {
+            sizes.attention.dropout = 0.15;
+        }
         if !matches!(self, Variant::Causal | Variant::Documents) {
             let windows = vec![Some(7), None];
             sizes.attention = AttentionOptions { windows, soft_cap: Some(2.0), ..sizes.attention };

@@ -100,6 +100,10 @@ fn dropout_of_the_configuration() {
         assert_ne!(of_field[0], undropped[0], "{field}");
         all.sizes = all.sizes.with_dropout(field, 0.2);
     }
+    all.sizes.attention.dropout = 0.2;
+    let mut of_weights = setup.clone();
+    of_weights.sizes.attention.dropout = 0.2;
+    assert_ne!(train("1", &of_weights, loss).losses[0], undropped[0], "attention weights");
     let meshes = ["tp=2", "dp=2,tp=2", "fsdp=2"].map(|mesh| (mesh, "gpt2".to_owned(), all.clone()));
     check_each(&all, meshes, loss);
 }

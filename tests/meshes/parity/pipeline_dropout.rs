@@ -1,4 +1,5 @@
-//! Dropout in pipeline stages: its masks follow from field and global row, so they do not depend on stages.
+//! Dropout in pipeline stages, also of attention weights: its masks follow from field and global row, so they do not
+//! depend on stages.
 
 use meshwright::nn::RecomputeOverride;
 use meshwright::pipeline::StageCut;
@@ -19,6 +20,7 @@ const RATE: f32 = 0.2;
 fn setup(data: &TokenData, rate: f32, recompute: Option<&str>) -> Setup {
     let mut sizes = small_sizes::<StagedGpt>(data, 8);
     sizes.dropout = rate;
+    sizes.attention.dropout = rate;
     sizes.recompute = recompute.map(|text| text.parse::<RecomputeOverride>().unwrap());
     Setup { steps: 3, micro_batches: 4, clips: false, ..Setup::new(sizes) }
 }

@@ -10,7 +10,7 @@ use meshwright::comm::nccl::{
     ExpectedGroups, Library, MessagePath, NcclEngine, NcclSettings, RealLibrary,
 };
 use meshwright::comm::{CommError, Communicator, Engine as _, RankComms, RankExit, launch};
-use meshwright::launch::Store;
+use meshwright::launch::{Store, StoreOptions};
 use meshwright::layout::{AxisId, AxisSet};
 use meshwright::mesh::MeshShape;
 use meshwright_cuda::native::NativeDriver;
@@ -36,7 +36,9 @@ pub fn run(mesh: &str) {
         (driver, library)
     };
     let timeout = Duration::from_secs(60);
-    let store = Arc::new(Store::open(&place, timeout).unwrap());
+    let store = Arc::new(
+        Store::open(&place, &StoreOptions { timeout, ..StoreOptions::default() }).unwrap(),
+    );
     if place.rank == 0 {
         store.set("id", &library.new_id().unwrap()).unwrap();
     }

@@ -3,7 +3,7 @@
 use std::env;
 use std::sync::Arc;
 
-use meshwright::launch::RankAssignment;
+use meshwright::launch::{RankAssignment, StoreOptions};
 use meshwright::models::llama::Llama;
 use meshwright::train::{Config, Gpus, Machine, Result, Trainer};
 use meshwright_cuda::{CallKind, DriverError};
@@ -42,5 +42,5 @@ fn simulated(config: &Config, place: &RankAssignment) -> Result<Gpus> {
         driver.device().fail(CallKind::Launch, launches, error);
     }
     let library = Arc::new(library(place.rank, &driver));
-    Gpus::in_process(&config.mesh, place, driver, library)
+    Gpus::in_process(&config.mesh, place, &StoreOptions::default(), driver, library)
 }

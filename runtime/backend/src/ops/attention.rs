@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use super::weight_dropout::WeightDropout;
 use crate::{DType, DryRunBackend, View, ViewMut};
 
 /// Attention kernels.
@@ -11,7 +12,8 @@ use crate::{DType, DryRunBackend, View, ViewMut};
 /// attends to the keys that its [band](Band) and its [key range](KeyRanges) both show. No matrix of queries by keys is
 /// stored (Dao et al. 2022).
 pub trait AttentionOps {
-    /// Computes `out = softmax(scores) * v` and the log-sum-exp of the scores of each row. A row without visible keys
+    /// Computes `out = softmax(scores) * v` and the log-sum-exp of the scores of each row. [Dropout](WeightDropout)
+    /// changes the weights of the values alone, and not the log-sum-exp. A row without visible keys
     /// gets zeros, and a log-sum-exp of `-inf` (or its sink).
     ///
     /// With bf16 operands, weights (and in backward gradients of scores) may be rounded before they are multiplied.
@@ -146,6 +148,8 @@ pub struct AttentionShape {
     pub soft_cap: Option<f32>,
     /// The keys that a query sees by its position.
     pub band: Band,
+    /// Dropout of weights.
+    pub dropout: Option<WeightDropout>,
 }
 
 impl AttentionShape {
@@ -169,6 +173,7 @@ impl AttentionShape {
             scale: 1.0 / (head_dim as f32).sqrt(),
             soft_cap: None,
             band,
+            dropout: None,
         }
     }
 

@@ -23,6 +23,7 @@ pub mod rope;
 pub mod routing;
 pub mod softmax;
 pub mod strided_copy;
+pub mod weight_dropout;
 
 use std::sync::Arc;
 
@@ -50,6 +51,7 @@ pub use routing::{
 };
 pub use softmax::SoftmaxOps;
 pub use strided_copy::{CopyDim, StridedCopy};
+pub use weight_dropout::{GlobalPositions, WeightDropout};
 
 /// The kernels of one rank on one device.
 ///

@@ -57,23 +57,50 @@ pub struct Call {
     pub site: Site,
     /// Payload bytes that this rank sends, as [`CommStats::bytes`](super::CommStats) counts them.
     pub bytes: usize,
+    /// Index in the [flight recorder](super::flight) of the rank.
+    pub(crate) index: u64,
 }
 
 impl CommOp {
+    /// Names of all operations, by [code](Self::code).
+    const NAMES: [&str; 11] = [
+        "all_reduce",
+        "all_gather",
+        "reduce_scatter",
+        "all_to_all",
+        "broadcast",
+        "reduce",
+        "scatter",
+        "gather",
+        "barrier",
+        "send",
+        "recv",
+    ];
+
     /// Name of the operation, without its arguments.
     pub fn name(&self) -> &'static str {
+        CommOp::name_of(self.code())
+    }
+
+    /// Returns the name of the operation with a [code](Self::code).
+    pub(super) fn name_of(code: u8) -> &'static str {
+        CommOp::NAMES[usize::from(code)]
+    }
+
+    /// Number of the operation.
+    pub(super) fn code(&self) -> u8 {
         match self {
-            CommOp::AllReduce { .. } => "all_reduce",
-            CommOp::AllGather { .. } => "all_gather",
-            CommOp::ReduceScatter { .. } => "reduce_scatter",
-            CommOp::AllToAll { .. } => "all_to_all",
-            CommOp::Broadcast { .. } => "broadcast",
-            CommOp::Reduce { .. } => "reduce",
-            CommOp::Scatter { .. } => "scatter",
-            CommOp::Gather { .. } => "gather",
-            CommOp::Barrier => "barrier",
-            CommOp::Send { .. } => "send",
-            CommOp::Recv { .. } => "recv",
+            CommOp::AllReduce { .. } => 0,
+            CommOp::AllGather { .. } => 1,
+            CommOp::ReduceScatter { .. } => 2,
+            CommOp::AllToAll { .. } => 3,
+            CommOp::Broadcast { .. } => 4,
+            CommOp::Reduce { .. } => 5,
+            CommOp::Scatter { .. } => 6,
+            CommOp::Gather { .. } => 7,
+            CommOp::Barrier => 8,
+            CommOp::Send { .. } => 9,
+            CommOp::Recv { .. } => 10,
         }
     }
 

@@ -1,6 +1,7 @@
 //! Several messages that are started together.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use meshwright_backend::Buffer;
 
@@ -28,32 +29,34 @@ impl Communicator {
             let op = CommOp::Recv { from: self.member.peer(from), count: data.len() };
             (site, op, Operands::Owned { src: None, dst: Some(data) })
         });
+        let now = Instant::now();
         let (mut calls, mut outcomes) = (Vec::new(), Vec::new());
         for (site, op, operands) in sends.chain(receives) {
-            let refused = match self.checked_call(&site, op, true, &operands) {
+            let issued = match self.checked_call(&site, op, true, &operands, now) {
                 Ok(call) => {
                     self.member.accounting.count_call(call.bytes);
+                    let index = call.index;
                     calls.push((call, operands));
-                    None
+                    Ok(index)
                 }
-                Err(error) => Some(error),
+                Err(error) => Err(error),
             };
-            outcomes.push((site, refused));
+            outcomes.push((site, issued));
         }
         let mut issued = self.group.issue_exchange(calls).into_iter();
-        let completed = outcomes.into_iter().map(|(site, refused)| {
-            let completion = match refused {
-                Some(error) => Completion::completed(Err(error)),
-                None => issued.next().expect("an engine completes each message of an exchange"),
-            };
-            (site, completion)
+        let completed = outcomes.into_iter().map(|(site, outcome)| match outcome {
+            Err(error) => (site, Completion::completed(Err(error)), None),
+            Ok(index) => {
+                let next = issued.next();
+                (site, next.expect("an engine completes each message of an exchange"), Some(index))
+            }
         });
         let (mut sent, mut received) = (Vec::new(), Vec::new());
-        for (index, (site, completion)) in completed.enumerate() {
-            if index < send_count {
-                sent.push(PendingCall::new(completion, &self.member, &site));
+        for (position, (site, completion, index)) in completed.enumerate() {
+            if position < send_count {
+                sent.push(PendingCall::new(completion, &self.member, &site, index));
             } else {
-                received.push(PendingCall::new(completion, &self.member, &site));
+                received.push(PendingCall::new(completion, &self.member, &site, index));
             }
         }
         (sent, received)

@@ -8,6 +8,7 @@ mod tests;
 mod texts;
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use meshwright_backend::{StreamKind, View};
 use meshwright_mesh::AxisSet;
@@ -93,12 +94,14 @@ impl Communicator {
 
     /// Issues a blocking call, and waits for it.
     fn run_call(&self, site: &Site, op: CommOp, operands: Operands<'_>) -> Result<(), CommError> {
-        let call = self.checked_call(site, op, false, &operands)?;
+        let now = Instant::now();
+        let call = self.checked_call(site, op, false, &operands, now)?;
         let accounting = &self.member.accounting;
         accounting.count_call(call.bytes);
-        let _inside = accounting.enter(call.op.name(), site);
-        let completion = self.group.issue(&call, operands);
-        claim(&self.member, site, completion.wait())
+        let mut inside = accounting.enter(call.op.name(), site, now);
+        let outcome = self.group.issue(&call, operands).wait();
+        inside.record_outcome(call.index, outcome.is_ok());
+        claim(&self.member, site, outcome)
     }
 
     /// Issues an asynchronous call. It is counted now: a call belongs to the step that issues it.
@@ -108,23 +111,25 @@ impl Communicator {
         op: CommOp,
         operands: Operands<'_>,
     ) -> PendingCall<T> {
-        let completion = match self.checked_call(site, op, true, &operands) {
+        let (completion, index) = match self.checked_call(site, op, true, &operands, Instant::now())
+        {
             Ok(call) => {
                 self.member.accounting.count_call(call.bytes);
-                self.group.issue(&call, operands)
+                (self.group.issue(&call, operands), Some(call.index))
             }
-            Err(error) => Completion::completed(Err(error)),
+            Err(error) => (Completion::completed(Err(error)), None),
         };
-        PendingCall::new(completion, &self.member, site)
+        PendingCall::new(completion, &self.member, site, index)
     }
 
-    /// Creates a call whose arguments are valid.
+    /// Creates a call whose arguments are valid, and records that it is issued `now`.
     fn checked_call(
         &self,
         site: &Site,
         op: CommOp,
         asynchronous: bool,
         operands: &Operands<'_>,
+        now: Instant,
     ) -> Result<Arc<Call>, CommError> {
         let data = main_operand(&op, operands);
         let mut call = Call {
@@ -135,9 +140,11 @@ impl Communicator {
             asynchronous,
             site: site.clone(),
             bytes: 0,
+            index: 0,
         };
         call.check_arguments(&self.member, operands)?;
         call.bytes = call.op.bytes_sent(call.dtype, self.rank(), self.size());
+        call.index = self.member.accounting.record_call(&call, self.members(), now);
         Ok(Arc::new(call))
     }
 }

@@ -1,14 +1,15 @@
 //! The collectives (all-reduce, reduce-scatter, all-gather, all-to-all, broadcast, ..) as transfers between the
 //! operands of all members. Each member reads the memory of all others directly, so there is no ring and no tree.
 
+use crate::blocks::run_of;
 use crate::call::CommOp;
+use crate::reduction::part_of;
 use crate::{Blocks, ReduceOp};
 use meshwright_backend::{View, ViewMut};
 
 use super::member::{CallResult, IssuedCall, LocalMember};
 use super::operand::{LentMemory, MemberOperand};
 use super::participation::Participation;
-use super::transfer::{part_of, run_of};
 
 impl LocalMember {
     /// Carries out a collective. Its arguments were checked before.

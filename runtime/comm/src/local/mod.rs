@@ -27,7 +27,6 @@ mod point_to_point;
 mod process_group;
 mod progress;
 mod receiver;
-mod reduction;
 mod rendezvous;
 mod shared_group;
 mod stored_message;

@@ -139,7 +139,7 @@ impl LocalMember {
         copy: impl FnOnce(&LocalMember, bool) + Send + 'static,
     ) -> Option<Job> {
         if copies_now {
-            let _inside = self.accounting().enter(call.op.name(), &call.site);
+            let _inside = self.accounting().enter(call.op.name(), &call.site, Instant::now());
             copy(self, false);
             return None;
         }

@@ -4,12 +4,12 @@ use std::ops::Range;
 
 use half::bf16;
 
+use crate::reduction::{BLOCK, Reducible, blocks_of};
 use crate::{Blocks, ReduceOp};
 use meshwright_backend::{DType, RowPart, Runs};
 
 use super::operand::{LentMemory, MemberOperand};
 use super::participation::Participation;
-use super::reduction::{BLOCK, Reducible};
 
 impl Participation<'_> {
     /// Copies `range` of the operand of `member` to `dst`, starting at its element `at`.
@@ -173,25 +173,4 @@ impl Participation<'_> {
         let blocks = on_host.then(|| blocks_of(range));
         whole.into_iter().chain(blocks.into_iter().flatten())
     }
-}
-
-/// Splits a range into pieces that fit in the first-level cache.
-fn blocks_of(range: Range<usize>) -> impl Iterator<Item = Range<usize>> {
-    let end = range.end;
-    range.step_by(BLOCK).map(move |start| start..(start + BLOCK).min(end))
-}
-
-/// Returns the part of `count` elements of `dtype` that `member` processes: whole cache lines, so that no two members
-/// write to the same one.
-pub fn part_of(dtype: DType, count: usize, members: usize, member: usize) -> Range<usize> {
-    let line = 64 / dtype.bytes();
-    let lines = count.div_ceil(line);
-    let bound = |member: usize| (lines * member / members * line).min(count);
-    bound(member)..bound(member + 1)
-}
-
-/// Returns the run of `member` in concatenated parts.
-pub fn run_of(counts: &[usize], member: usize) -> Range<usize> {
-    let start = counts[..member].iter().sum();
-    start..start + counts[member]
 }

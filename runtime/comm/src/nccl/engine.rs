@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 
+use crate::group_member::axes_of_several;
 use crate::{CommError, Engine, GroupMember, ProcessGroup, RankExit};
 use meshwright_backend::{CachingAllocator, Device, FreeObserver, StreamKind};
 use meshwright_mesh::AxisSet;
@@ -12,7 +13,7 @@ use meshwright_mesh::MeshShape;
 use super::api::{Comm, Id, Library};
 use super::capture_order::CaptureOrder;
 use super::group::NcclGroup;
-use super::init::{CommInit, axes_of_several, create_unexpected};
+use super::init::{CommInit, create_unexpected};
 use super::rank_resources::RankResources;
 use super::registration::Registrations;
 use super::scratch::Scratch;

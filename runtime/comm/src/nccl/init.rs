@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crate::CommError;
+use crate::group_member::axes_of_several;
 use meshwright_backend::{Buffer, CachingAllocator, Category, DType, Device, StreamKind};
 use meshwright_mesh::MeshShape;
 use meshwright_mesh::{AxisId, AxisSet};
@@ -220,10 +221,4 @@ fn await_comm(
     watchdog.add_comm(comm);
     watchdog.wait_until_ready(comm, call)?;
     Ok(comm)
-}
-
-/// Returns the axes among `axes` that have more than one rank.
-pub fn axes_of_several(shape: &MeshShape, axes: AxisSet) -> AxisSet {
-    let has_several = |axis: &AxisId| shape.degree_of(AxisSet::of(*axis)) > 1;
-    axes.iter().filter(has_several).fold(AxisSet::NONE, |all, axis| all.union(AxisSet::of(axis)))
 }

@@ -264,10 +264,15 @@ impl Watchdog {
     /// Aborts all communicators because `call` takes too long.
     fn time_out(&self, call: &str, limit: Duration) -> CommError {
         let waited = limit.as_secs_f64();
-        let problem = format!(
-            "it was not complete after {waited} s: a rank has failed, or issues other calls; compare the last lines of \
-             all ranks"
-        );
+        let idle = self.peers.describe_idle();
+        let problem = if idle.is_empty() {
+            format!(
+                "it was not complete after {waited} s: a rank has failed, or issues other calls; compare the last \
+                 lines of all ranks"
+            )
+        } else {
+            format!("it was not complete after {waited} s; the ranks without progress:{idle}")
+        };
         self.report_failure(call, problem)
     }
 

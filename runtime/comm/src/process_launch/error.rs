@@ -3,6 +3,8 @@
 use std::io;
 use std::time::Duration;
 
+use meshwright_os::exit_code::{LOST, REFUSED};
+
 /// An error of the TCP store.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -18,6 +20,20 @@ pub enum StoreError {
         /// The error of the system.
         error: io::Error,
     },
+    /// The address of the store is that of another host.
+    #[error(
+        "MASTER_ADDR in {address} is no address of this host, and connecting to it does not reach rank 0, which is \
+         this process ({error}); set MASTER_ADDR to the host of rank 0"
+    )]
+    OtherHost {
+        /// Address of the store.
+        address: String,
+        /// The error of the connection.
+        error: io::Error,
+    },
+    /// The token of this process cannot be used, or is not that of rank 0.
+    #[error("{0}")]
+    Token(String),
     /// Rank 0 could not be reached.
     #[error(
         "rank {rank} did not reach rank 0 at {address} within {} s: {error}; check that MASTER_ADDR is the host of \
@@ -79,4 +95,20 @@ pub enum StoreError {
         /// The error of the system.
         error: io::Error,
     },
+}
+
+impl StoreError {
+    /// Returns the exit code of a program that fails because of this error.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            StoreError::Listen { .. }
+            | StoreError::OtherHost { .. }
+            | StoreError::Token(_)
+            | StoreError::Refused { .. } => REFUSED,
+            StoreError::Connect { .. }
+            | StoreError::NotAStore { .. }
+            | StoreError::Missing { .. }
+            | StoreError::Lost { .. } => LOST,
+        }
+    }
 }

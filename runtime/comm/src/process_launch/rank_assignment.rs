@@ -20,6 +20,8 @@ pub struct RankAssignment {
     pub master: String,
     /// Job identifier: the store refuses processes of other jobs.
     pub job: String,
+    /// Set if all ranks are known to be on one host.
+    pub one_host: bool,
 }
 
 /// Job identifier, instead of that of the launcher.
@@ -48,9 +50,10 @@ impl RankAssignment {
             [] => 0,
             names => launcher.number(variables, names)?.1,
         };
+        let one_host = is_one_host(variables, launcher, world);
         let host = match variables.get("MASTER_ADDR") {
             Some(host) => host,
-            None if is_one_host(variables, launcher, world) => "127.0.0.1".into(),
+            None if one_host => "127.0.0.1".into(),
             None => {
                 return Err(RankAssignmentError::Missing {
                     present: launcher.rank,
@@ -76,7 +79,8 @@ impl RankAssignment {
         let job = job.or_else(|| variables.first_of(launcher.job).map(|(_, job)| job));
         let host = if host.contains(':') { format!("[{host}]") } else { host };
         let master = format!("{host}:{port}");
-        Ok(Some(RankAssignment { rank, world, local_rank, master, job: job.unwrap_or_default() }))
+        let job = job.unwrap_or_default();
+        Ok(Some(RankAssignment { rank, world, local_rank, master, job, one_host }))
     }
 }
 

@@ -1,112 +1,170 @@
 //! The TCP store: a key-value store for rendezvous, and failure detection between processes.
 
-use std::io::{self, BufReader, Write};
-use std::net::{Shutdown, TcpListener, TcpStream, ToSocketAddrs};
+use std::io::{self, Write};
+use std::net::{Shutdown, TcpStream};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use crate::{Peers, RankExit};
+use crate::{Peers, RankExit, RankProgress};
 
 use super::error::StoreError;
-use super::keep_alive::enable_keep_alive;
-use super::protocol::{
-    DONE, EXITED, GET, LEAVE, MAGIC, REFUSED, SET, read_byte, read_bytes, read_exit, read_number,
-    write_bytes, write_exit, write_number,
-};
+use super::heartbeat::{Heartbeats, ReadProgress};
+use super::listen::listen;
+use super::notices::{Notices, StoreReply};
+use super::protocol::StoreRequest;
+use super::random::random_digits;
 use super::rank_assignment::RankAssignment;
-use super::server::serve_store;
+use super::rendezvous::{Admission, join};
+use super::server::{ServerSettings, serve_store};
+use super::token::Token;
+use super::token_file::HomeFile;
+use super::token_source::TokenSource;
 
-/// Time between attempts to connect to rank 0.
-const RETRY_PERIOD: Duration = Duration::from_millis(50);
-/// Timeout of the handshake.
-const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(20);
 /// Time that a reply may take in addition to the timeout of the store.
 const REPLY_MARGIN: Duration = Duration::from_secs(10);
 /// Time that a rank waits for the announcement of its exit.
 const ANNOUNCE_TIMEOUT: Duration = Duration::from_secs(5);
+/// Time in which rank 0 has to reach itself at an address that its host does not have.
+const OTHER_HOST_TIME: Duration = Duration::from_secs(20);
+
+/// Settings of a store.
+#[derive(Debug, Clone)]
+pub struct StoreOptions {
+    /// Longest wait for rank 0, and for a key. Default: 10 minutes.
+    pub timeout: Duration,
+    /// Time without a heartbeat after which a rank is given up. Default: a minute.
+    pub heartbeat_limit: Duration,
+    /// The source of the job's token. Default: none.
+    pub token: TokenSource,
+}
+
+impl Default for StoreOptions {
+    fn default() -> Self {
+        StoreOptions {
+            timeout: Duration::from_secs(600),
+            heartbeat_limit: Duration::from_secs(60),
+            token: TokenSource::None,
+        }
+    }
+}
 
 /// A connection to the TCP store of a job, which rank 0 serves: a key-value store for rendezvous, and failure detection
 /// between the ranks.
-#[derive(Debug)]
 pub struct Store {
-    connection: Mutex<Connection>,
-    exits: Arc<ExitNotifications>,
+    /// The sending half, which heartbeats share.
+    out: Arc<Mutex<TcpStream>>,
+    /// Replies from the reader thread. Locked during a request.
+    replies: Mutex<Receiver<StoreReply>>,
+    stream: TcpStream,
+    notices: Arc<Notices>,
+    progress: Arc<OnceLock<ReadProgress>>,
+    /// Dropped to end the heartbeats.
+    _heartbeats: Sender<()>,
     assignment: RankAssignment,
     timeout: Duration,
-}
-
-#[derive(Debug)]
-struct Connection {
-    out: TcpStream,
-    /// Replies from the reader thread.
-    replies: Receiver<Reply>,
-}
-
-/// The bytes of a reply, or the reason of a refusal.
-type Reply = Result<Vec<u8>, String>;
-
-/// Exit notifications from the store.
-#[derive(Debug, Default)]
-struct ExitNotifications {
-    /// The first rank that failed or was lost.
-    first_failure: OnceLock<(usize, RankExit)>,
-    /// Set when rank 0 has returned, which ends the store.
-    store_ended: OnceLock<()>,
+    run_id: String,
+    warnings: Vec<String>,
+    /// The token file that this rank has written.
+    published: Option<(HomeFile, Token)>,
 }
 
 impl Store {
-    /// Connects to the store of the job, which rank 0 creates. Waits for rank 0, and later for keys, for at most
-    /// `timeout`.
+    /// Connects to the store of the job, which rank 0 creates. Waits for rank 0, and later for keys, for at most the
+    /// timeout.
     ///
     /// # Errors
     /// If rank 0 cannot listen, cannot be reached, or refuses this process as one of another job.
-    pub fn open(assignment: &RankAssignment, timeout: Duration) -> Result<Store, StoreError> {
-        if assignment.rank == 0 {
-            let address = assignment.master.clone();
-            let listen = |error| StoreError::Listen { address, error };
-            let port =
-                assignment.master.rsplit(':').next().and_then(|port| port.parse::<u16>().ok());
-            // On every interface: the name of the host may belong to another interface than the one that others use.
-            let any = if assignment.master.starts_with('[') { "::" } else { "0.0.0.0" };
-            let listener = TcpListener::bind((any, port.unwrap_or(0)));
-            let served =
-                listener.and_then(|listener| serve_store(listener, assignment.clone(), timeout));
-            served.map_err(listen)?;
+    pub fn open(assignment: &RankAssignment, options: &StoreOptions) -> Result<Store, StoreError> {
+        if assignment.rank != 0 {
+            let admission = join(assignment, &options.token, options.timeout)?;
+            return Store::admitted(assignment, options, admission);
         }
-        Store::connect(assignment, timeout)
+        let mut warnings = Vec::new();
+        let (token, published) = match &options.token {
+            TokenSource::None => (None, None),
+            TokenSource::Given(token) => (Some(token.clone()), None),
+            TokenSource::Home(file) => match file.publish() {
+                Ok(token) => (Some(token.clone()), Some((file.clone(), token))),
+                Err(error) => {
+                    warnings.push(no_token(&format!("{error}, so no token is written")));
+                    (None, None)
+                }
+            },
+        };
+        if matches!(options.token, TokenSource::None) {
+            warnings.push(no_token("there is no home folder for a token"));
+        }
+        let remove_published = || published.iter().for_each(|(file, token)| file.remove(token));
+        let served = serve(assignment, options, token.clone(), published.clone());
+        let joined = served.and_then(|is_at_address| {
+            let source = token.map_or(TokenSource::None, TokenSource::Given);
+            if is_at_address {
+                return join(assignment, &source, options.timeout);
+            }
+            let address = assignment.master.clone();
+            warnings.push(format!(
+                "rank 0 listens on every address of this host, as it has none of MASTER_ADDR in {address}"
+            ));
+            let joined = join(assignment, &source, options.timeout.min(OTHER_HOST_TIME));
+            joined.map_err(|error| match error {
+                StoreError::Connect { error, .. } | StoreError::NotAStore { error, .. } => {
+                    StoreError::OtherHost { address, error }
+                }
+                error => error,
+            })
+        });
+        let admission = joined.inspect_err(|_| remove_published())?;
+        let store = Store::admitted(assignment, options, admission);
+        let mut store = store.inspect_err(|_| remove_published())?;
+        (store.warnings, store.published) = (warnings, published);
+        Ok(store)
     }
 
-    /// Connects to a store that listens already, or will within `timeout`.
-    fn connect(assignment: &RankAssignment, timeout: Duration) -> Result<Store, StoreError> {
-        let (rank, address, start) = (assignment.rank, assignment.master.clone(), Instant::now());
-        let stream = loop {
-            match connect_to(&address, timeout) {
-                Ok(stream) => break stream,
-                Err(error) if start.elapsed() >= timeout => {
-                    return Err(StoreError::Connect { rank, address, waited: timeout, error });
-                }
-                Err(_) => std::thread::sleep(RETRY_PERIOD),
-            }
+    /// Starts the threads of an admitted connection.
+    fn admitted(
+        assignment: &RankAssignment,
+        options: &StoreOptions,
+        admission: Admission,
+    ) -> Result<Store, StoreError> {
+        let (rank, address) = (assignment.rank, assignment.master.clone());
+        let Admission { input, out, run_id } = admission;
+        let start = || -> io::Result<Store> {
+            let (notices, progress) = (Arc::<Notices>::default(), Arc::default());
+            let (sender, replies) = channel();
+            let reader = {
+                let notices = Arc::clone(&notices);
+                move || notices.read_loop(rank, input, &sender)
+            };
+            std::thread::Builder::new().name("store reader".into()).spawn(reader)?;
+            let stream = out.try_clone()?;
+            let out = Arc::new(Mutex::new(out));
+            let heartbeats = Heartbeats {
+                rank,
+                out: Arc::clone(&out),
+                stream: stream.try_clone()?,
+                notices: Arc::clone(&notices),
+                progress: Arc::clone(&progress),
+                limit: options.heartbeat_limit,
+            };
+            let (stop, stopped) = channel();
+            let heartbeats = move || heartbeats.run(&stopped);
+            std::thread::Builder::new().name("heartbeats".into()).spawn(heartbeats)?;
+            Ok(Store {
+                out,
+                replies: Mutex::new(replies),
+                stream,
+                notices,
+                progress,
+                _heartbeats: stop,
+                assignment: assignment.clone(),
+                timeout: options.timeout,
+                run_id,
+                warnings: Vec::new(),
+                published: None,
+            })
         };
-        match handshake(stream, assignment, HANDSHAKE_TIMEOUT.min(timeout + REPLY_MARGIN)) {
-            Err(error) => Err(StoreError::NotAStore { rank, address, error }),
-            Ok((_, _, Err(reason))) => Err(StoreError::Refused { rank, address, reason }),
-            Ok((input, out, Ok(_))) => {
-                let exits = Arc::new(ExitNotifications::default());
-                let (sender, replies) = channel();
-                let reader = {
-                    let exits = Arc::clone(&exits);
-                    move || exits.read_loop(rank, input, &sender)
-                };
-                std::thread::Builder::new()
-                    .name("store reader".into())
-                    .spawn(reader)
-                    .map_err(|error| StoreError::Lost { rank, address, error })?;
-                let connection = Mutex::new(Connection { out, replies });
-                Ok(Store { connection, exits, assignment: assignment.clone(), timeout })
-            }
-        }
+        start().map_err(|error| StoreError::Lost { rank, address, error })
     }
 
     /// The rank assignment of this process.
@@ -114,14 +172,30 @@ impl Store {
         &self.assignment
     }
 
+    /// Random identifier of the run, the same on all ranks.
+    pub fn run_id(&self) -> &str {
+        &self.run_id
+    }
+
+    /// Lines that the user should read: about a missing token, and about the address of rank 0.
+    pub fn warnings(&self) -> &[String] {
+        &self.warnings
+    }
+
+    /// Reports the progress that `read` returns by heartbeats from now on. Only the first function counts.
+    pub fn report_progress(&self, read: impl Fn() -> RankProgress + Send + Sync + 'static) {
+        // Later ones are dropped.
+        let _ = self.progress.set(Box::new(read));
+    }
+
     /// Sets `key` to `value`.
     ///
     /// # Errors
-    /// If the connection breaks, or they are longer than 1 MiB.
+    /// If the connection breaks, the key is longer than 256 bytes, the value longer than 1 MiB, or the store full, with
+    /// 64 MiB.
     pub fn set(&self, key: &str, value: &[u8]) -> Result<(), StoreError> {
-        self.request(SET, &[key.as_bytes(), value])?
-            .map(drop)
-            .map_err(|reason| self.missing_key(key, reason))
+        let request = StoreRequest::Set(key.as_bytes().to_vec(), value.to_vec());
+        self.request(&request)?.map(drop).map_err(|reason| self.missing_key(key, reason))
     }
 
     /// Returns the value of `key`, after waiting for a rank to set it.
@@ -129,7 +203,8 @@ impl Store {
     /// # Errors
     /// If no rank sets it in time, or the connection breaks.
     pub fn get(&self, key: &str) -> Result<Vec<u8>, StoreError> {
-        self.request(GET, &[key.as_bytes()])?.map_err(|reason| self.missing_key(key, reason))
+        let request = StoreRequest::Get(key.as_bytes().to_vec());
+        self.request(&request)?.map_err(|reason| self.missing_key(key, reason))
     }
 
     /// Returns when every rank has called it with this `name`, once.
@@ -142,27 +217,25 @@ impl Store {
             .try_for_each(|rank| self.get(&format!("barrier {name} {rank}")).map(drop))
     }
 
-    fn request(&self, kind: u8, parts: &[&[u8]]) -> Result<Reply, StoreError> {
-        let request = || -> io::Result<Vec<u8>> {
-            let mut request = vec![kind];
-            parts.iter().try_for_each(|part| write_bytes(&mut request, part))?;
-            Ok(request)
-        };
-        let reply =
-            request().and_then(|request| self.exchange(&request, self.timeout + REPLY_MARGIN));
-        reply.map_err(|error| {
+    fn request(&self, request: &StoreRequest) -> Result<StoreReply, StoreError> {
+        self.exchange(request, self.timeout + REPLY_MARGIN).map_err(|error| {
             let RankAssignment { rank, master: address, .. } = self.assignment.clone();
             StoreError::Lost { rank, address, error }
         })
     }
 
-    fn exchange(&self, request: &[u8], timeout: Duration) -> io::Result<Reply> {
-        let mut connection = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
-        connection.out.write_all(request)?;
-        connection
-            .replies
-            .recv_timeout(timeout)
-            .map_err(|error| io::Error::other(error.to_string()))
+    fn exchange(&self, request: &StoreRequest, timeout: Duration) -> io::Result<StoreReply> {
+        let bytes = request.to_bytes()?;
+        let replies = self.replies.lock().unwrap_or_else(PoisonError::into_inner);
+        self.out.lock().unwrap_or_else(PoisonError::into_inner).write_all(&bytes)?;
+        replies.recv_timeout(timeout).map_err(|error| {
+            // A late reply would be taken for that to the next request.
+            let _ = self.stream.shutdown(Shutdown::Both);
+            match self.notices.first_failure() {
+                Some((0, exit)) => io::Error::other(format!("rank 0 {exit}")),
+                _ => io::Error::other(error.to_string()),
+            }
+        })
     }
 
     fn missing_key(&self, key: &str, reason: String) -> StoreError {
@@ -171,98 +244,72 @@ impl Store {
     }
 }
 
+impl std::fmt::Debug for Store {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "the store of {:?}", self.assignment)
+    }
+}
+
 impl Peers for Store {
     fn failed_peer(&self) -> Option<(usize, RankExit)> {
-        self.exits.first_failure.get().cloned()
+        self.notices.first_failure()
     }
 
     fn announce_exit(&self, exit: &RankExit) {
-        let mut request = vec![LEAVE];
-        if write_exit(&mut request, exit).is_ok() {
-            // If rank 0 is gone, the announcement is not needed.
-            let _ = self.exchange(&request, ANNOUNCE_TIMEOUT);
-        }
+        // If rank 0 is gone, the announcement is not needed.
+        let _ = self.exchange(&StoreRequest::Leave(exit.clone()), ANNOUNCE_TIMEOUT);
+    }
+
+    fn describe_idle(&self) -> String {
+        let idle = self.notices.idle_ranks();
+        let lines = idle.iter().map(|idle| {
+            format!("\n  rank {}, for {} s: {}", idle.rank, idle.since.as_secs(), idle.progress)
+        });
+        lines.collect()
     }
 }
 
 impl Drop for Store {
     fn drop(&mut self) {
-        let connection = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
         // Ends the reader thread; that of a broken connection has ended.
-        let _ = connection.out.shutdown(Shutdown::Both);
-    }
-}
-
-impl ExitNotifications {
-    /// Reads until the connection ends: on the exit of rank 0, or of this rank.
-    fn read_loop(&self, own_rank: usize, mut input: BufReader<TcpStream>, replies: &Sender<Reply>) {
-        while let Ok(Some(reply)) = self.read_reply(&mut input) {
-            if replies.send(reply).is_err() {
-                return;
-            }
-        }
-        if own_rank != 0 && self.store_ended.get().is_none() {
-            self.first_failure.get_or_init(|| (0, RankExit::Lost));
-        }
-    }
-
-    /// Returns the next reply, and notes notifications before it; `None` after an invalid message.
-    fn read_reply(&self, input: &mut BufReader<TcpStream>) -> io::Result<Option<Reply>> {
-        loop {
-            match read_byte(input)? {
-                EXITED => match (read_number(input)? as usize, read_exit(input)?) {
-                    (0, RankExit::Returned) => drop(self.store_ended.set(())),
-                    (_, RankExit::Returned) => {}
-                    failure => drop(self.first_failure.set(failure)),
-                },
-                DONE => return Ok(Some(Ok(read_bytes(input)?))),
-                REFUSED => {
-                    let reason = String::from_utf8_lossy(&read_bytes(input)?).into_owned();
-                    return Ok(Some(Err(reason)));
-                }
-                _ => return Ok(None),
-            }
+        let _ = self.stream.shutdown(Shutdown::Both);
+        if let Some((file, token)) = &self.published {
+            file.remove(token);
         }
     }
 }
 
-/// Introduces this rank, and returns both halves of the connection and the reply.
-fn handshake(
-    mut out: TcpStream,
+/// Starts the server. Returns false if it listens on every address, as the host does not have that of the store.
+fn serve(
     assignment: &RankAssignment,
-    timeout: Duration,
-) -> io::Result<(BufReader<TcpStream>, TcpStream, Reply)> {
-    out.set_nodelay(true)?;
-    enable_keep_alive(&out);
-    out.set_read_timeout(Some(timeout))?;
-    let mut input = BufReader::new(out.try_clone()?);
-    let mut greeting = MAGIC.to_vec();
-    write_bytes(&mut greeting, assignment.job.as_bytes())?;
-    write_number(&mut greeting, assignment.rank as u32)?;
-    write_number(&mut greeting, assignment.world as u32)?;
-    out.write_all(&greeting)?;
-    let reply = match (read_byte(&mut input)?, read_bytes(&mut input)?) {
-        (DONE, bytes) => Ok(bytes),
-        (REFUSED, reason) => Err(String::from_utf8_lossy(&reason).into_owned()),
-        _ => {
-            return Err(io::Error::new(
-                io::ErrorKind::InvalidData,
-                "it does not use the protocol of the store",
-            ));
-        }
+    options: &StoreOptions,
+    token: Option<Token>,
+    published: Option<(HomeFile, Token)>,
+) -> Result<bool, StoreError> {
+    let address = assignment.master.clone();
+    let start = || -> io::Result<bool> {
+        let listening = listen(&assignment.master)?;
+        let settings = ServerSettings {
+            world: assignment.world,
+            job: assignment.job.clone(),
+            timeout: options.timeout,
+            heartbeat_limit: options.heartbeat_limit,
+            token,
+            run_id: random_digits()?[..16].to_owned(),
+            // The others have read the file.
+            when_complete: published.map(|(file, token)| {
+                Box::new(move || file.remove(&token)) as Box<dyn FnOnce() + Send>
+            }),
+        };
+        serve_store(listening.listener, settings)?;
+        Ok(listening.is_at_address)
     };
-    out.set_read_timeout(None)?;
-    Ok((input, out, reply))
+    start().map_err(|error| StoreError::Listen { address, error })
 }
 
-/// Connects to the first address of a host that accepts.
-fn connect_to(address: &str, timeout: Duration) -> io::Result<TcpStream> {
-    let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
-    for address in address.to_socket_addrs()? {
-        match TcpStream::connect_timeout(&address, timeout.max(RETRY_PERIOD)) {
-            Ok(stream) => return Ok(stream),
-            Err(error) => last = error,
-        }
-    }
-    Err(last)
+fn no_token(reason: &str) -> String {
+    format!(
+        "rank 0 admits every process that knows its address and the name of the job, as {reason}; set \
+         MESHWRIGHT_TOKEN to the same secret in all processes (`openssl rand -hex 32`)"
+    )
 }

@@ -266,6 +266,7 @@ impl Rank {
     /// Sets the current training step.
     pub fn set_step(&self, step: u64) {
         self.context.step.replace_step(step);
+        self.comms().begin_step(step + 1);
         if let Some(timeline) = &self.context.timeline {
             timeline.begin_step();
         }

@@ -4,7 +4,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use crate::layout::AxisId;
-use crate::tensor::{Applicable, Checks, Gradients, Rank, Summed, Unit, update_choice_biases};
+use crate::tensor::{
+    Applicable, Checks, Gradients, Rank, Summed, Unit, forget_expert_loads, update_choice_biases,
+};
 
 use super::rule::{ModelUpdate, check_rule, rule_error};
 use super::shard_check::check_shards;
@@ -113,6 +115,14 @@ impl<R: UpdateRule> Optimizer<R> {
             average.update_unit(unit);
             unit.publish_values();
         });
+    }
+
+    /// Leaves out the update of a step: parameters, state and [`steps`](Self::steps) stay as they are, as do the biases
+    /// of the choice of experts, for which the choices of the step do not count. Every rank calls it alike.
+    pub fn skip(&mut self, gradients: impl Applicable) {
+        if let Some(state) = self.states.first() {
+            forget_expert_loads(gradients.gradients().rank(), state.unit());
+        }
     }
 
     /// Checks in the first step that the rule updates an element of a parameter alike in every shard.

@@ -47,6 +47,12 @@ pub(crate) fn note_expert_loads(
     load.counts.iter_mut().zip(counts).for_each(|(sum, count)| *sum += u64::from(*count));
 }
 
+/// Forgets the counts since the last update of the biases of the model that `unit` is part of.
+pub(crate) fn forget_expert_loads(rank: &Rank, unit: &Unit) {
+    let mut all = rank.session_state::<ExpertLoads>().0.borrow_mut();
+    all.retain(|load| !load.bias.unit().is_of_model_of(unit));
+}
+
 /// Updates the biases of the model that `unit` is part of: `bias += rate sign(mean load - load)` for each expert, with
 /// the loads of the whole step over all ranks and micro-batches (Wang et al., "Auxiliary-Loss-Free Load Balancing
 /// Strategy for Mixture-of-Experts", 2024, algorithm 1). One small all-reduce for each set of axes.

@@ -97,7 +97,7 @@ pub(crate) use crate::fsdp::InitialValues;
 pub use crate::fsdp::{Init, ParamRef, Unit, UnitOwners, UnitSlice};
 pub use meshwright_mesh::Extent;
 
-pub(crate) use choice_bias::{note_expert_loads, update_choice_biases};
+pub(crate) use choice_bias::{forget_expert_loads, note_expert_loads, update_choice_biases};
 pub(crate) use combine::add_param;
 pub(crate) use row_losses::RowLosses;
 pub(crate) use typed::note_number;

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 #[cfg(target_arch = "x86_64")]
 use super::dots;
+use super::dropout::WeightFactors;
 use super::forward_tiles::{ForwardTiles, KEYS, QUERIES, key_chunks};
 use super::heads::{Head, Heads};
 use super::mask::{Mask, VisibleKeys};
@@ -48,6 +49,7 @@ pub fn attention<T: Float>(
         mask: Mask::new(s, ranges),
         scoring: Scoring::new(s, bias),
         sinks,
+        dropout: WeightFactors::new(s),
         out: Results::new(out, s.queries, [s.heads, s.value_dim], false),
         lse: InterleavedOutput::new(lse),
         flops,
@@ -111,6 +113,7 @@ struct ForwardCall<'a, T> {
     mask: Mask,
     scoring: Scoring<'a>,
     sinks: Option<&'a [f32]>,
+    dropout: Option<WeightFactors>,
     out: Results<'a, T>,
     lse: InterleavedOutput<'a, f32>,
     flops: &'a AtomicU64,
@@ -165,7 +168,7 @@ struct HeadForward<'a, 't, T> {
 
 impl<T: Float> HeadForward<'_, '_, T> {
     fn compute_tile(&mut self, queries: Range<usize>, scratch: &mut [f32]) {
-        let ForwardCall { s, scoring, .. } = self.call;
+        let ForwardCall { s, scoring, dropout, .. } = self.call;
         let rows = queries.len();
         let visible = self.visible.of_queries(queries.clone());
         let keys = visible.keys();
@@ -191,6 +194,10 @@ impl<T: Float> HeadForward<'_, '_, T> {
             scoring.apply(self.head, queries.clone(), chunk.start, row, scores);
             let online = OnlineRows { max: &mut *max, total: &mut *total, sum: &mut *sum };
             online_softmax(scores, row, visible, chunk.start, scoring.scale_left(), online);
+            if let Some(dropout) = dropout {
+                let at = [self.sample, self.head];
+                dropout.multiply(at, queries.clone(), chunk.clone(), row, scores);
+            }
             self.tiles.add_values(scores, inside, index > 0, sum);
         }
         let count = 2 * (rows * packed.len() * (s.head_dim + s.value_dim)) as u64;
@@ -199,6 +206,7 @@ impl<T: Float> HeadForward<'_, '_, T> {
         let lse_at = (self.sample * s.heads + self.head) * s.queries.pitch + queries.start;
         // SAFETY: this sample, head and tile belong to this task alone.
         let lse = unsafe { self.call.lse.piece(lse_at, rows) };
+        let kept = dropout.as_ref().map_or(1.0, |dropout| dropout.kept);
         let sink = self.call.sinks.map(|sinks| sinks[self.head]);
         for row in 0..rows {
             let (row_lse, factor) = normalize(max[row], total[row], sink);
@@ -210,7 +218,7 @@ impl<T: Float> HeadForward<'_, '_, T> {
                 sum.fill(0.0);
             }
             // SAFETY: as above.
-            unsafe { self.call.out.put_row(output_row, sum, factor) };
+            unsafe { self.call.out.put_row(output_row, sum, factor * kept) };
         }
     }
 }

@@ -8,13 +8,14 @@
 //! are rounded to bf16 before they are multiplied.
 //!
 //! The mask is the first visible key of each query and the end of its visible keys ([`mask`]), from which follow the
-//! tiles that are computed at all. Soft caps and biases are passes of their own over a tile ([`scoring`]), which plain
-//! attention does not have.
+//! tiles that are computed at all. Soft caps and biases are passes of their own over a tile ([`scoring`]), as is
+//! dropout ([`dropout`]); plain attention has none of them.
 
 mod backward;
 mod backward_tiles;
 #[cfg(target_arch = "x86_64")]
 mod dots;
+mod dropout;
 mod forward;
 mod forward_tiles;
 mod head_sums;

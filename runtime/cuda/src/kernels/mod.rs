@@ -45,7 +45,7 @@ pub(super) static SORT: KernelSource = source!("sort");
 pub(super) static STRIDED_COPY: KernelSource = source!("strided_copy");
 pub(super) static AUTOTUNE: KernelSource = source!("autotune", "philox.cuh");
 
-/// All fixed (not generated) sources.
+/// All fixed (not generated) sources, without those that a run compiles on first use.
 pub const SOURCES: &[&KernelSource] = &[
     &attention::PLAIN,
     &attention::BIAS,

@@ -2,8 +2,8 @@
 
 // The generator Philox 4x32-10 (Salmon, Moraes, Dror and Shaw 2011): 128 random bits, a function of a key and a
 // counter. `philox.rs` has the same function for CPUs.
-__device__ inline uint4 philox4x32(uint64_t key, uint64_t counter) {
-    uint32_t x0 = (uint32_t)counter, x1 = (uint32_t)(counter >> 32), x2 = 0, x3 = 0;
+__device__ inline uint4 philox4x32(uint64_t key, uint4 counter) {
+    uint32_t x0 = counter.x, x1 = counter.y, x2 = counter.z, x3 = counter.w;
     uint32_t key0 = (uint32_t)key, key1 = (uint32_t)(key >> 32);
 #pragma unroll
     for (int round = 0; round < 10; round++) {
@@ -15,6 +15,10 @@ __device__ inline uint4 philox4x32(uint64_t key, uint64_t counter) {
         key0 += 0x9e3779b9u, key1 += 0xbb67ae85u;
     }
     return uint4{x0, x1, x2, x3};
+}
+
+__device__ inline uint4 philox4x32(uint64_t key, uint64_t counter) {
+    return philox4x32(key, uint4{(uint32_t)counter, (uint32_t)(counter >> 32), 0, 0});
 }
 
 // Random word of element `index` of the stream `key`: word `index % 4` of counter `index / 4`.

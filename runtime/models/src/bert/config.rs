@@ -62,8 +62,7 @@ pub struct BertConfig<U = MaskedTokens> {
 pub struct BertDropout {
     /// `hidden_dropout_prob`: after the embeddings, and on additions to the residual stream.
     pub hidden: f64,
-    /// `attention_probs_dropout_prob`: on attention weights. It is not applied, and a run with a rate above 0 has a
-    /// warning.
+    /// `attention_probs_dropout_prob`: on attention weights.
     pub attention: f64,
     /// `classifier_dropout`: before the classifier; `None` is the rate of the stream.
     pub classifier: Option<f64>,
@@ -87,13 +86,6 @@ impl BertDropout {
         ];
         for (key, rate) in rates {
             keys.require(rate < 1.0, || format!("{key} must be below 1, not {rate}"))?;
-        }
-        let rate = self.attention;
-        if rate > 0.0 {
-            keys.warn(format!(
-                "attention_probs_dropout_prob is {rate}, in the file or because it is missing there: dropout of \
-                 attention weights is not applied"
-            ));
         }
         Ok(())
     }
@@ -143,6 +135,7 @@ impl<U> BertConfig<U> {
             sizes = sizes.with_padding(Vocab, row);
         }
         sizes.norm_eps = self.norm_eps as f32;
+        sizes.attention.dropout = self.dropout.attention as f32;
         let rate = self.dropout.hidden as f32;
         ["embed.dropout", "attn.dropout", "mlp.dropout"]
             .into_iter()

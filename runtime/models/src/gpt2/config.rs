@@ -33,12 +33,12 @@ pub struct Gpt2Config {
     pub eos: Value,
 }
 
-/// Dropout rates of `config.json`. The two that are missing there are 0.1, as in transformers.
+/// Dropout rates of `config.json`. Those that are missing there are 0.1, as in transformers.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Gpt2Dropout {
     /// `embd_pdrop`: after the embeddings.
     pub embeddings: f64,
-    /// `attn_pdrop`: on attention weights. It is not applied, and a run with a rate above 0 has a warning.
+    /// `attn_pdrop`: on attention weights.
     pub attention: f64,
     /// `resid_pdrop`: on additions to the residual stream.
     pub residual: f64,
@@ -99,13 +99,6 @@ impl ConfigKeys for Gpt2Config {
             keys.number(key, rate, of_file)?;
             let rate = *rate;
             keys.require(rate < 1.0, || format!("{key} must be below 1, not {rate}"))?;
-        }
-        let rate = self.dropout.attention;
-        if rate > 0.0 {
-            keys.warn(format!(
-                "attn_pdrop is {rate}, in the file or because it is missing there: dropout of attention weights is not \
-                 applied"
-            ));
         }
         keys.token("bos_token_id", &mut self.bos)?;
         keys.token("eos_token_id", &mut self.eos)

@@ -152,7 +152,8 @@ impl LanguageModel for Gpt2 {
             .with(Vocab, config.vocab)
             .with(Layers, config.layers);
         sizes.norm_eps = config.norm_eps as f32;
-        let Gpt2Dropout { embeddings, residual, .. } = config.dropout;
+        let Gpt2Dropout { embeddings, attention, residual } = config.dropout;
+        sizes.attention.dropout = attention as f32;
         sizes
             .with_dropout("dropout", embeddings as f32)
             .with_dropout("attn.dropout", residual as f32)

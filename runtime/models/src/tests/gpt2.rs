@@ -55,7 +55,13 @@ fn settings_of_real_gpt2s_are_understood() {
     let absent = json!({ "n_inner": null, "n_positions": null, "layer_norm_epsilon": null, "attn_pdrop": null,
         "activation_function": null, "bos_token_id": null, "tie_word_embeddings": null, "model_type": null });
     set(dir.path(), absent);
-    let read = Gpt2Config::read(dir.path(), &[]).unwrap().config;
+    let file = Gpt2Config::read(dir.path(), &[]).unwrap();
+    assert!(
+        !file.warnings.iter().any(|warning| warning.contains("attn_pdrop")),
+        "{:?}",
+        file.warnings
+    );
+    let read = file.config;
     assert_eq!((read.ffn, read.positions, read.norm_eps), (32, 1024, 1e-5));
     assert_eq!((read.dropout.attention, read.dropout.residual), (0.1, 0.2));
     assert_eq!((read.bos, read.eos), (Value::Null, json!(2)));
@@ -64,6 +70,7 @@ fn settings_of_real_gpt2s_are_understood() {
     set(dir.path(), json!({ "attn_pdrop": 0.2 }));
     let read = Gpt2Config::read(dir.path(), &[]).unwrap().config;
     assert_eq!(read.dropout.attention, 0.2);
+    assert_eq!(Gpt2::sizes(&read).attention.dropout, 0.2);
 }
 
 #[test]

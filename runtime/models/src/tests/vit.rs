@@ -116,7 +116,10 @@ fn classes_follow_from_their_names() {
 fn unsupported_vit_settings_are_refused() {
     for (change, reason) in [
         (json!({ "hidden_act": "relu" }), "hidden_act is \"relu\"; only \"gelu\""),
-        (json!({ "attention_probs_dropout_prob": 0.1 }), "attention_probs_dropout_prob is 0.1"),
+        (
+            json!({ "attention_probs_dropout_prob": 1.0 }),
+            "attention_probs_dropout_prob must be below 1, not 1",
+        ),
         (
             json!({ "num_attention_heads": 3 }),
             "num_attention_heads 3 does not divide hidden_size 8",

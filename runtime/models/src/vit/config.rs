@@ -41,6 +41,8 @@ pub struct VitConfig {
     pub qkv_bias: bool,
     /// `hidden_dropout_prob`: rate of dropout after the embeddings, and on additions to the residual stream.
     pub dropout: f64,
+    /// `attention_probs_dropout_prob`: rate of dropout of attention weights.
+    pub attention_dropout: f64,
 }
 
 impl VitConfig {
@@ -114,6 +116,7 @@ impl Default for VitConfig {
             norm_eps: 1e-12,
             qkv_bias: true,
             dropout: 0.0,
+            attention_dropout: 0.0,
         }
     }
 }
@@ -129,7 +132,6 @@ impl ConfigKeys for VitConfig {
         // Of the pooler and of masked image models, which this one has no part of.
         keys.ignore(&["encoder_stride", "pooler_act", "pooler_output_size"]);
         keys.only("hidden_act", &["gelu"])?;
-        keys.no_rate("attention_probs_dropout_prob")?;
         keys.size(SizeFlag::HIDDEN, "hidden_size", &mut self.hidden)?;
         keys.size(SizeFlag::HEADS, "num_attention_heads", &mut self.heads)?;
         let VitConfig { hidden, heads, .. } = *self;
@@ -154,9 +156,15 @@ impl ConfigKeys for VitConfig {
         self.name_classes(keys)?;
         keys.number("layer_norm_eps", &mut self.norm_eps, 1e-12)?;
         keys.switch("qkv_bias", &mut self.qkv_bias, true)?;
-        keys.number("hidden_dropout_prob", &mut self.dropout, 0.0)?;
-        let rate = self.dropout;
-        keys.require(rate < 1.0, || format!("hidden_dropout_prob must be below 1, not {rate}"))
+        for (key, rate) in [
+            ("hidden_dropout_prob", &mut self.dropout),
+            ("attention_probs_dropout_prob", &mut self.attention_dropout),
+        ] {
+            keys.number(key, rate, 0.0)?;
+            let rate = *rate;
+            keys.require(rate < 1.0, || format!("{key} must be below 1, not {rate}"))?;
+        }
+        Ok(())
     }
 
     /// Folders of a bare `ViTModel` omit the prefix `vit.`, and have a pooler.

@@ -187,6 +187,7 @@ impl FamilyModel for Vit {
             .with(Layers, config.layers)
             .with_optional("bias", config.qkv_bias);
         sizes.norm_eps = config.norm_eps as f32;
+        sizes.attention.dropout = config.attention_dropout as f32;
         let rate = config.dropout as f32;
         sizes
             .with_dropout("embed.dropout", rate)

@@ -1,13 +1,16 @@
-//! Command-line tool that writes new projects, draws metrics and pipeline schedules, and reports GPUs, libraries,
-//! checkpoints and clusters:
+//! Command-line tool that writes new projects, starts, supervises and reports runs, draws metrics and pipeline
+//! schedules, and reports GPUs, libraries, checkpoints and clusters:
 //! `cargo run --release --features cuda --bin meshwright -- --help`.
 
 mod calibrate;
 mod ckpt;
 mod clusters;
 mod failure;
+mod flight;
 mod new;
 mod plot;
+mod report;
+mod run;
 mod schedule;
 
 use std::io::Write;
@@ -19,14 +22,13 @@ use failure::Failure;
 use meshwright::exit_code::exit_on_panic;
 use meshwright::{finish_stdout, print_text};
 
-const ABOUT: &str = "Writes new projects, draws metrics and pipeline schedules, and reports GPUs, libraries, \
-                     checkpoints and clusters";
+const ABOUT: &str = "Writes new projects, starts and supervises runs, draws metrics and pipeline schedules, and \
+                     reports GPUs, libraries, checkpoints and clusters";
 
 fn main() -> ExitCode {
     meshwright::ignore_file_size_signal();
     match exit_on_panic(run_command_line) {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::from(1),
+        Ok(code) => ExitCode::from(code),
         Err(Failure { message, code }) => {
             let _ = writeln!(std::io::stderr(), "error: {message}");
             ExitCode::from(code)
@@ -34,8 +36,9 @@ fn main() -> ExitCode {
     }
 }
 
-/// Runs the command line of this process and prints its text. Returns false if what it checks is not in order.
-fn run_command_line() -> Result<bool, Failure> {
+/// Runs the command line of this process and prints its text. Returns the exit code: 1 if what it checks is not in
+/// order, and that of a run.
+fn run_command_line() -> Result<u8, Failure> {
     let matches = match command().try_get_matches() {
         Ok(matches) => matches,
         // Without arguments, the help is the message.
@@ -45,7 +48,7 @@ fn run_command_line() -> Result<bool, Failure> {
         Err(error) if error.use_stderr() => return Err(error.into()),
         Err(help) => {
             finish_stdout(help.print()).map_err(unprinted)?;
-            return Ok(true);
+            return Ok(0);
         }
     };
     let (text, good) = match matches.subcommand() {
@@ -53,12 +56,15 @@ fn run_command_line() -> Result<bool, Failure> {
         Some(("ckpt", matches)) => ckpt::run_command(matches),
         Some(("clusters", matches)) => clusters::run_command(matches),
         Some(("calibrate", matches)) => calibrate::run_command(matches),
+        Some(("flight", matches)) => flight::run_command(matches),
         Some(("new", matches)) => new::run_command(matches),
         Some(("plot", matches)) => plot::run_command(matches),
+        Some(("report", matches)) => report::run_command(matches),
+        Some(("run", matches)) => return run::run_command(matches),
         _ => probe(),
     }?;
     print_text(&text).map_err(unprinted)?;
-    Ok(good)
+    Ok(u8::from(!good))
 }
 
 fn unprinted(error: std::io::Error) -> Failure {
@@ -73,12 +79,15 @@ fn command() -> Command {
         .arg_required_else_help(true)
         .subcommands([
             new::command(),
+            run::command(),
             plot::command(),
+            report::command(),
             probe,
             schedule::command(),
             ckpt::command(),
             clusters::command(),
             calibrate::command(),
+            flight::command(),
         ])
 }
 

@@ -23,6 +23,7 @@ pub fn continuing_flags(config: &Config, checkpoint: &Path) -> String {
     }
     line.path("metrics", config.metrics.as_deref());
     line.path("tensorboard", config.tensorboard.as_deref());
+    line.path("prometheus", config.prometheus.as_deref());
     line.machine(config);
     line.0
 }

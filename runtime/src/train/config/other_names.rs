@@ -176,6 +176,8 @@ other_names! {
         | "save-tb-folder" | "enable-tensorboard" | "use-tensorboard"
         => "--tensorboard DIR";
     "log-interval" | "log-freq" | "logging-steps" | "logging-interval" => "--log-every TIME", "a time such as 30s";
+    "prometheus-file" | "prom-file" | "textfile" => "--prometheus FILE.prom";
+    "silent" | "no-progress" | "disable-tqdm" | "no-progress-bar" => "--quiet";
     "wandb" | "wandb-project" | "wandb-log" | "use-wandb" | "report-to"
         => "--tensorboard DIR", "event files, which trackers can read";
     "profile" | "profiler" | "enable-profiling" | "torch-profile" => "--trace FILE.json";

@@ -20,7 +20,7 @@ impl Config {
 
     /// Returns true if the run writes the metrics of each step.
     pub(in crate::train) fn has_metrics(&self) -> bool {
-        self.metrics.is_some() || self.tensorboard.is_some()
+        self.metrics.is_some() || self.tensorboard.is_some() || self.prometheus.is_some()
     }
 
     /// Returns the settings of the runs that `--preflight` compares, if it is given: ranks are threads on the CPU,

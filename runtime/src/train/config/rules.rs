@@ -47,7 +47,21 @@ pub const RULES: &[Rule] = &[
     new_data_begins_once,
     only_checkpoints_are_objects,
     stage_times_are_json,
+    heartbeats_have_time,
+    prometheus_files_are_found,
+    quiet_runs_log_nothing,
 ];
+
+/// A process sends a heartbeat each second.
+fn heartbeats_have_time(settings: &RunSettings, problems: &mut Problems) {
+    let limit = settings.heartbeat_limit;
+    if limit.0.as_secs() < 2 {
+        let message = format!(
+            "`{limit}` is too short, as processes send a heartbeat each second; use at least 2s"
+        );
+        problems.add(&["heartbeat-limit"], message);
+    }
+}
 
 fn the_mesh_is_chosen(settings: &RunSettings, problems: &mut Problems) {
     if let Some(auto @ MeshSetting::Auto(_)) = settings.mesh {
@@ -318,6 +332,25 @@ fn resume_auto_needs_save(settings: &RunSettings, problems: &mut Problems) {
     }
 }
 
+/// The node exporter reads files with this extension only.
+fn prometheus_files_are_found(settings: &RunSettings, problems: &mut Problems) {
+    let is_prom = |path: &Path| path.extension().is_some_and(|extension| extension == "prom");
+    if let Some(path) = settings.prometheus.as_deref().filter(|path| !is_prom(path)) {
+        let path = path.display();
+        let message = format!(
+            "`{path}` is not a .prom file: a node exporter reads only files with that extension"
+        );
+        problems.add(&["prometheus"], message);
+    }
+}
+
+fn quiet_runs_log_nothing(settings: &RunSettings, problems: &mut Problems) {
+    if settings.quiet && settings.is_given("log-every") {
+        let message = "there are no lines of progress with --quiet; leave one of them out";
+        problems.add(&["log-every", "quiet"], message);
+    }
+}
+
 /// `--stages` takes a name for a file only if it has this extension.
 fn stage_times_are_json(settings: &RunSettings, problems: &mut Problems) {
     let is_json = |path: &Path| path.extension().is_some_and(|extension| extension == "json");
@@ -344,6 +377,8 @@ fn only_checkpoints_are_objects(settings: &RunSettings, problems: &mut Problems)
         ("export-hf", &settings.export_hf),
         ("metrics", &settings.metrics),
         ("tensorboard", &settings.tensorboard),
+        ("prometheus", &settings.prometheus),
+        ("flight", &settings.flight),
         ("trace", &settings.trace),
         ("stage-times", &settings.stage_times),
         ("record", &settings.record),

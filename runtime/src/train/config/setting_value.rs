@@ -18,7 +18,7 @@ use meshwright_sim::cluster::{Catalog, Cluster, SizedCluster};
 
 use super::fixed_degrees::FixedDegrees;
 use super::flags::{Flag, FlagKind};
-use super::{Decay, DeviceChoice, LoadBalancing, Precision, ScheduleSource, TimeLimit};
+use super::{Decay, DeviceChoice, LoadBalancing, OnNan, Precision, ScheduleSource, TimeLimit};
 
 /// Largest upper bound that messages name together with the lower bound.
 const MAX_NAMED_BOUND: u64 = 9;
@@ -239,6 +239,7 @@ setting_types! {
         Ok(keys)
     };
     LoadBalancing: LoadBalancing, Text, parsed;
+    OnNan: OnNan, Text, parsed;
 }
 
 /// Implements types whose values are words.

@@ -29,8 +29,8 @@ use super::settings_macro::{
 };
 use super::task_input::TaskInput;
 use super::{
-    Decay, DeviceChoice, LoadBalancing, ModelSource, OptimizerConfig, Optimizers, PipelineConfig,
-    Precision, SaveConfig, ScheduleSource, TimeLimit, ValidationConfig,
+    Decay, DeviceChoice, LoadBalancing, ModelSource, OnNan, OptimizerConfig, Optimizers,
+    PipelineConfig, Precision, SaveConfig, ScheduleSource, TimeLimit, ValidationConfig,
 };
 
 const MACHINE: &str = "Devices and ranks";
@@ -62,11 +62,18 @@ settings! {
         threads: Option<Size>, "N" => threads;
         "Steps in which ranks check that they train one model on one batch: off, first, every"
         checks: Checks = "every", "STEPS" => #[serde(skip)] checks;
+        "After every N steps, compare the parameters of ranks that hold copies of each other; a difference ends the run \
+         with exit code 4"
+        check_replicas: Option<Positive>, "N" => #[serde(skip)] check_replicas;
         "Allow attention and matmul algorithms that are faster but nondeterministic: results differ in the last bits \
          from run to run [needs --device cuda]"
         nondeterministic: bool => nondeterministic;
         "Launch the kernels of every step eagerly, without CUDA graphs [needs --device cuda]"
         no_graphs: bool;
+        "Time after which a call that waits for other ranks fails, such as 90s or 1h; longer while ranks read files"
+        comm_timeout: TimeLimit = "10m", "TIME" => #[serde(skip)] comm_timeout;
+        "Time without a heartbeat after which the other processes give up a process, at least 2s"
+        heartbeat_limit: TimeLimit = "1m", "TIME" => #[serde(skip)] heartbeat_limit;
     }
     group SHARDING {
         "ZeRO stage, sharded over the fsdp, ep and cp axes: 0 nothing, 1 optimizer state and master weights, 2 also \
@@ -201,6 +208,9 @@ settings! {
         weight_decay: Number = "0.1", "X", at "/optimizer/weight-decay" Warn;
         "Gradient clipping by global norm; 0 turns it off"
         clip: Number = "1.0", "X", at "/optimizer/clip" Warn;
+        "A step whose loss or gradient norm is infinite or NaN: stop ends the run; skip=N leaves out its update, and \
+         ends the run when N steps in a row are such"
+        on_nan: OnNan = "stop", "stop|skip=N" => #[serde(skip)] on_nan;
         "Exponential moving average of the parameters with this decay in [0, 1), used for --export-hf and the \
          continuation at the end"
         ema: Option<Fraction>, "DECAY", at "/optimizer/ema" Warn;
@@ -240,10 +250,17 @@ settings! {
         export_shard_size: Option<Bytes>, "BYTES" => #[serde(skip)] export_shard_size;
     }
     group REPORTS {
+        "Folder for the last calls of each rank, which are written when a run fails and on SIGUSR2, for `meshwright \
+         flight` [default: flight in the folder of --save]"
+        flight: Option<PathBuf>, "DIR" => #[serde(skip)] flight;
         "Write one JSON object per step"
         metrics: Option<PathBuf>, "FILE.jsonl" => metrics;
         "Write the metrics of each step to an event file in DIR, for TensorBoard"
         tensorboard: Option<PathBuf>, "DIR" => tensorboard;
+        "Write the latest metrics in the text format of Prometheus, at most every 10 s, for a node exporter"
+        prometheus: Option<PathBuf>, "FILE.prom" => prometheus;
+        "Print no progress and no description of the run, only warnings, errors and the summary at its end"
+        quiet: bool => #[serde(skip)] quiet;
         "Time between two lines of the loss, such as 30s; a terminal shows each step below them"
         log_every: TimeLimit = "10s", "TIME" => #[serde(skip)] log_every;
         "Write a trace of compute and communication of every rank, for Perfetto; with --simulate and --plan, of the \

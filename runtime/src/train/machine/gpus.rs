@@ -4,10 +4,11 @@ use std::collections::BTreeSet;
 use std::env;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::backend::{Backend, DType};
-use crate::comm::{LaunchOptions, Peers, RankComms, RankExit, nccl};
-use crate::launch::{RankAssignment, Store, StoreError};
+use crate::comm::{LaunchOptions, Peers, RankComms, nccl};
+use crate::launch::{RankAssignment, Store, StoreOptions};
 use crate::layout::AxisSet;
 use crate::mesh::MeshShape;
 use crate::train::{Error, Result};
@@ -19,6 +20,8 @@ use meshwright_cuda::{
 };
 
 use super::message_path::{message_path, require_one_message_path};
+use super::process_store::{of_store, open_store};
+use super::processes::require_ranks;
 use super::{Machine, MachineDevice, gpu_choice};
 
 /// GPUs, with one driver per rank. Ranks whose drivers are of the same device share it.
@@ -37,6 +40,8 @@ pub struct Gpus {
     registers: bool,
     /// Times of driver calls, if they are measured.
     profile: Option<Arc<Profile>>,
+    /// Time limit of calls over NCCL.
+    timeout: Duration,
 }
 
 /// The environment variable that registers the buffers of collectives with NCCL if set to 1.
@@ -55,7 +60,13 @@ impl Gpus {
             messages: nccl::MessagePath::default(),
             registers: false,
             profile: None,
+            timeout: LaunchOptions::default().timeout,
         }
+    }
+
+    /// Sets the time limit of calls between ranks. That of a process is set by its store.
+    pub fn with_timeout(self, timeout: Duration) -> Gpus {
+        Gpus { timeout, ..self }
     }
 
     /// Measures the device time of each call, and writes the times to `file` at the end. Turns CUDA graphs off.
@@ -120,6 +131,7 @@ impl Gpus {
     pub fn of_process(
         mesh: &MeshShape,
         assignment: &RankAssignment,
+        store: &StoreOptions,
         nondeterministic: bool,
     ) -> Result<Gpus> {
         require_ranks(mesh, assignment)?;
@@ -130,7 +142,7 @@ impl Gpus {
         let driver = open_driver(own.map_err(refused)?, 1, nondeterministic)?;
         preload_kernels(std::slice::from_ref(&driver))?;
         let library = Arc::new(nccl::RealLibrary::new().map_err(refused)?);
-        let mut gpus = Gpus::in_process(mesh, assignment, driver, library)?;
+        let mut gpus = Gpus::in_process(mesh, assignment, store, driver, library)?;
         gpus.registers = registers;
         if shares {
             gpus.devices = gpus.devices.min(count);
@@ -147,23 +159,23 @@ impl Gpus {
     pub fn in_process(
         mesh: &MeshShape,
         assignment: &RankAssignment,
+        options: &StoreOptions,
         driver: Arc<dyn Driver>,
         library: Arc<dyn nccl::Library>,
     ) -> Result<Gpus> {
         const KEY: &str = "communicator of all ranks";
         require_ranks(mesh, assignment)?;
         let messages = message_path(mesh).map_err(refused)?;
-        let store =
-            Store::open(assignment, LaunchOptions::default().timeout).map_err(unconnected)?;
+        let store = open_store(assignment, options)?;
         if assignment.rank == 0 {
             let id = library.new_id().map_err(refused)?;
-            store.set(KEY, &id).map_err(unconnected)?;
+            store.set(KEY, &id).map_err(of_store)?;
         }
-        let id: nccl::Id = store.get(KEY).map_err(unconnected)?.try_into().map_err(|_| {
+        let id: nccl::Id = store.get(KEY).map_err(of_store)?.try_into().map_err(|_| {
             refused("rank 0 published an id of another length; start the same program on all hosts")
         })?;
         let mut gpus = Gpus::new(vec![driver], assignment.world);
-        gpus.messages = messages;
+        (gpus.messages, gpus.timeout) = (messages, options.timeout);
         require_one_message_path(&store, assignment, messages).map_err(refused)?;
         gpus.memory = Some(least_memory(&store, assignment, gpus.memory.unwrap_or_default())?);
         gpus.nccl = Some((library, id));
@@ -191,11 +203,8 @@ impl Machine for Gpus {
         self.process.as_ref().map(|(rank, _)| *rank)
     }
 
-    fn announce_failure(&self, error: &Error) {
-        if let Some((_, store)) = &self.process {
-            let (code, error) = (error.exit_code(), error.to_string().into());
-            store.announce_exit(&RankExit::Failed { error, code });
-        }
+    fn store(&self) -> Option<&Arc<Store>> {
+        self.process.as_ref().map(|(_, store)| store)
     }
 
     fn connect(&self, comms: RankComms, backend: &dyn Backend) -> Result<RankComms> {
@@ -203,12 +212,14 @@ impl Machine for Gpus {
             return Ok(comms);
         };
         let peers = match &self.process {
-            Some((_, store)) => Arc::clone(store) as Arc<dyn Peers>,
+            Some((_, store)) => {
+                store.report_progress(comms.progress_reader());
+                Arc::clone(store) as Arc<dyn Peers>
+            }
             None => comms.peers(),
         };
         let (shape, rank) = (*comms.shape(), comms.rank());
-        let timeout = LaunchOptions::default().timeout;
-        let (messages, registers) = (self.messages, self.registers);
+        let (messages, registers, timeout) = (self.messages, self.registers, self.timeout);
         let expected = match &self.process {
             Some((_, store)) => expected_groups(store, rank, comms.expected_groups())?,
             None => None,
@@ -266,9 +277,9 @@ fn open_driver(ordinal: usize, ranks: usize, nondeterministic: bool) -> Result<A
 /// Returns the smallest device memory of any rank, given that this rank's device has `own` bytes.
 fn least_memory(store: &Store, assignment: &RankAssignment, own: usize) -> Result<usize> {
     let key = |rank: usize| format!("device memory of rank {rank}");
-    store.set(&key(assignment.rank), &(own as u64).to_le_bytes()).map_err(unconnected)?;
+    store.set(&key(assignment.rank), &(own as u64).to_le_bytes()).map_err(of_store)?;
     (0..assignment.world).try_fold(own, |least, rank| {
-        let bytes = store.get(&key(rank)).map_err(unconnected)?;
+        let bytes = store.get(&key(rank)).map_err(of_store)?;
         let bytes: [u8; 8] = bytes.try_into().map_err(|_| {
             refused(format!(
                 "rank {rank} published no memory size; start the same program on all hosts"
@@ -288,9 +299,9 @@ fn expected_groups(
     if rank == 0 {
         let numbers = own.map(|axes| axes.iter().map(|axes| axes.number() as u8).collect());
         let numbers: Vec<u8> = numbers.unwrap_or_default();
-        store.set(KEY, &numbers).map_err(unconnected)?;
+        store.set(KEY, &numbers).map_err(of_store)?;
     }
-    let numbers = store.get(KEY).map_err(unconnected)?;
+    let numbers = store.get(KEY).map_err(of_store)?;
     let axes: BTreeSet<AxisSet> =
         numbers.into_iter().map(|number| AxisSet::from_number(number.into())).collect();
     let store = Arc::clone(store);
@@ -340,22 +351,6 @@ fn env_switch(name: &str) -> Result<bool> {
         Ok("1") => Ok(true),
         Ok(other) => Err(refused(format!("{name}={other} is neither 0 nor 1"))),
     }
-}
-
-/// Checks that there are as many processes as ranks.
-fn require_ranks(mesh: &MeshShape, assignment: &RankAssignment) -> Result<()> {
-    let (ranks, world) = (mesh.world_size(), assignment.world);
-    if ranks == world {
-        Ok(())
-    } else {
-        Err(Error::Input(format!(
-            "--mesh {mesh} has {ranks} ranks, but {world} processes were started; start {ranks}"
-        )))
-    }
-}
-
-fn unconnected(reason: StoreError) -> Error {
-    Error::Rendezvous(format!("--device cuda: {reason}"))
 }
 
 fn refused(reason: impl std::fmt::Display) -> Error {

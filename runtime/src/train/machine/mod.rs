@@ -1,5 +1,8 @@
 //! The devices of a run: one CPU, or GPUs.
 
+mod cpu;
+#[cfg(feature = "mpi")]
+mod cpu_processes;
 #[cfg(feature = "cuda")]
 mod gpu_choice;
 #[cfg(feature = "cuda")]
@@ -7,18 +10,25 @@ mod gpus;
 mod host_memory;
 #[cfg(feature = "cuda")]
 mod message_path;
+#[cfg(any(feature = "cuda", feature = "mpi"))]
+mod process_store;
+mod processes;
 
-use std::sync::Once;
+use std::sync::Arc;
 
-use crate::backend::cpu::{CpuBackend, IS_OPTIMIZED};
 use crate::backend::{Backend, DType};
-use crate::comm::RankComms;
-use crate::launch::{ProcessRank, RankAssignment, RankAssignmentError};
+use crate::comm::{Peers, RankComms, RankExit};
+#[cfg(any(test, not(feature = "mpi")))]
+use crate::launch::RankAssignmentError;
+use crate::launch::{ProcessRank, RankAssignment, Store};
 
 use crate::train::config::{Config, DeviceChoice};
-use crate::train::console::{counted, print_line};
 use crate::train::{Error, Result};
 use meshwright_sim::cluster::SizedCluster;
+
+use cpu::CpuMachine;
+pub use cpu::open_cpu;
+pub use processes::require_same_settings;
 
 /// The devices of a run and their connection. [`Trainer::on`](crate::train::Trainer::on) takes a user-defined one.
 pub trait Machine: Send + Sync {
@@ -33,9 +43,19 @@ pub trait Machine: Send + Sync {
         None
     }
 
+    /// The TCP store of the processes, if every rank is one.
+    fn store(&self) -> Option<&Arc<Store>> {
+        None
+    }
+
     /// Announces to the processes of the other ranks that this one fails before its rank starts; nothing if all ranks
     /// are threads of this one.
-    fn announce_failure(&self, _error: &Error) {}
+    fn announce_failure(&self, error: &Error) {
+        if let Some(store) = self.store() {
+            let (code, error) = (error.exit_code(), error.to_string().into());
+            store.announce_exit(&RankExit::Failed { error, code });
+        }
+    }
 
     /// Returns the rank's communicators over the interconnect of the devices; by default those between threads. Called
     /// once, on the thread of the rank.
@@ -94,7 +114,9 @@ pub fn open_machine(config: &Config) -> Result<Box<dyn Machine>> {
     }
     match config.device {
         DeviceChoice::Cpu => {
-            refuse_processes(ProcessRank::from_environment())?;
+            if let Some(processes) = open_cpu_processes(config)? {
+                return Ok(processes);
+            }
             let ranks = config.mesh.world_size();
             Ok(Box::new(CpuMachine { threads: config.threads_per_rank(ranks), ranks }))
         }
@@ -118,15 +140,17 @@ pub fn host_memory() -> Option<f64> {
 /// the host.
 ///
 /// # Errors
-/// A CPU, whose cores any number of ranks can divide, and a missing driver.
+/// One process on a CPU, whose cores any number of ranks can divide, and a missing driver.
 pub fn suggested_ranks(device: DeviceChoice) -> Result<usize> {
-    if device == DeviceChoice::Cpu {
-        refuse_processes(ProcessRank::from_environment())?;
-        return Err(Error::Input(
-            "--mesh: `auto` counts GPUs; on the CPU name the ranks, such as `auto=4`".into(),
-        ));
+    if device == DeviceChoice::Cuda {
+        return rank_assignment()?.map_or_else(count_gpus, |assignment| Ok(assignment.world));
     }
-    rank_assignment()?.map_or_else(count_gpus, |assignment| Ok(assignment.world))
+    cpu_processes()?.map(|own| own.world).ok_or_else(|| {
+        Error::Input(
+            "--mesh: `auto` counts GPUs or processes; in one process on the CPU name the ranks, such as `auto=4`"
+                .into(),
+        )
+    })
 }
 
 /// Returns the rank assignment of this process, if a launcher has started several.
@@ -136,77 +160,42 @@ fn rank_assignment() -> Result<Option<RankAssignment>> {
     Ok(assignment.filter(|assignment| assignment.world > 1))
 }
 
-/// Refuses several processes on the CPU, where ranks are threads of one process: each process would run everything, and
-/// write to the same files.
+#[cfg(feature = "mpi")]
+fn cpu_processes() -> Result<Option<RankAssignment>> {
+    rank_assignment()
+}
+
+#[cfg(feature = "mpi")]
+fn open_cpu_processes(config: &Config) -> Result<Option<Box<dyn Machine>>> {
+    let Some(assignment) = cpu_processes()? else { return Ok(None) };
+    Ok(Some(Box::new(cpu_processes::CpuProcesses::open(config, &assignment)?)))
+}
+
+/// Refuses processes, which this program cannot connect.
+#[cfg(not(feature = "mpi"))]
+fn cpu_processes() -> Result<Option<RankAssignment>> {
+    refuse_processes(ProcessRank::from_environment()).map(|()| None)
+}
+
+#[cfg(not(feature = "mpi"))]
+fn open_cpu_processes(_: &Config) -> Result<Option<Box<dyn Machine>>> {
+    cpu_processes().map(|_| None)
+}
+
+/// Refuses several processes on the CPU without MPI: each would run everything, and write to the same files.
+#[cfg(any(test, not(feature = "mpi")))]
 fn refuse_processes(
     found: std::result::Result<Option<ProcessRank>, RankAssignmentError>,
 ) -> Result<()> {
     match found {
         Ok(Some(ProcessRank { rank, world, .. })) if world > 1 => Err(Error::Input(format!(
-            "this process was started as rank {rank} of {world}, but on the CPU the ranks of a run are threads of one \
-             process, and each process would train the whole run; start one process and set its ranks with --mesh, or \
-             use --device cuda"
+            "this process was started as rank {rank} of {world}, but this program connects no processes on the CPU, \
+             and each would train the whole run; build it with --features mpi, or start one process, whose ranks are \
+             threads, and set them with --mesh"
         ))),
         Ok(_) => Ok(()),
         Err(error) => Err(Error::Input(error.to_string())),
     }
-}
-
-/// Starts the threads of a rank on the CPU. Kernels without optimization are reported once.
-pub fn open_cpu(threads: usize) -> Result<CpuBackend> {
-    static REPORT: Once = Once::new();
-    if !IS_OPTIMIZED {
-        REPORT.call_once(|| print_line(UNOPTIMIZED));
-    }
-    CpuBackend::new(threads).map_err(|error| {
-        Error::Input(format!("{} could not be started: {error}", counted(threads, "thread")))
-    })
-}
-
-/// The message for kernels of a debug build, with the lines of TOML that optimize dependencies.
-const UNOPTIMIZED: &str = "warning: the kernels are built without optimization, hundreds of times slower; run with \
-                           --release, or add to Cargo.toml:\n    [profile.dev.package.\"*\"]\n    opt-level = 3";
-
-/// The CPU of this machine, its cores divided among the ranks.
-struct CpuMachine {
-    threads: usize,
-    ranks: usize,
-}
-
-impl Machine for CpuMachine {
-    fn backend(&self, _: usize) -> Result<Box<dyn Backend>> {
-        Ok(Box::new(open_cpu(self.threads)?))
-    }
-
-    fn describe(&self) -> String {
-        let each = if self.ranks == 1 { "" } else { " each" };
-        format!("{}{each}", counted(self.threads, "thread"))
-    }
-
-    fn device(&self) -> MachineDevice {
-        let units = std::thread::available_parallelism().map_or(1, |cores| cores.get());
-        let (name, ranks_each) = (cpu_name(), self.ranks);
-        MachineDevice { name, units, is_gpu: false, ranks_each }
-    }
-
-    fn memory(&self) -> Option<f64> {
-        host_memory()
-    }
-
-    fn peak_flops(&self, _: DType) -> Option<f64> {
-        None
-    }
-}
-
-/// Returns the name of the CPU.
-fn cpu_name() -> String {
-    let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let name = text.lines().find_map(|line| line.strip_prefix("model name")?.split_once(':'));
-    let Some((_, name)) = name else { return std::env::consts::ARCH.to_owned() };
-    // Without trademarks and clock rates: `Intel(R) Xeon(R) Gold 6430 CPU @ 2.10GHz`.
-    let name = name.split('@').next().unwrap_or_default().replace("(R)", "").replace("(TM)", "");
-    let words = name.split_whitespace().filter(|word| *word != "CPU" && !word.starts_with("Proc"));
-    words.collect::<Vec<_>>().join(" ")
 }
 
 /// No machine, for a run that computes nothing: none at all, or GPUs of a described cluster.
@@ -251,8 +240,11 @@ impl Machine for NoMachine {
 fn open_gpus(config: &Config, assignment: Option<RankAssignment>) -> Result<Box<dyn Machine>> {
     let (mesh, nondeterministic) = (&config.mesh, config.nondeterministic);
     Ok(Box::new(match assignment {
-        Some(assignment) => Gpus::of_process(mesh, &assignment, nondeterministic)?,
-        None => Gpus::of_host(mesh, nondeterministic)?,
+        Some(assignment) => {
+            let store = process_store::store_options(config, &assignment)?;
+            Gpus::of_process(mesh, &assignment, &store, nondeterministic)?
+        }
+        None => Gpus::of_host(mesh, nondeterministic)?.with_timeout(config.comm_timeout.0),
     }))
 }
 

@@ -174,6 +174,7 @@ impl<'a> LoopCheckpoints<'a> {
             data: self.dataset.map(|dataset| DataPosition::after(step, dataset)),
             history: self.history.clone(),
             evaluation: None,
+            skipped: 0,
             config: Value::Null,
             own_loop: Some(LoopState {
                 updates: state.optimizer.steps(),
@@ -186,7 +187,7 @@ impl<'a> LoopCheckpoints<'a> {
         if saved.is_err() && rank.index() == 0 {
             CheckpointWriter::abandon(&self.dir);
         }
-        saved
+        saved.map(drop)
     }
 
     /// Warns of checkpoints in the folder that do not lead to this loop, on rank 0.

@@ -153,7 +153,7 @@ impl<'a> StepReports<'a> {
         let run = KnownSteps { done: self.done, total: self.steps, tokens: None };
         let is_first = self.rank.index() == 0;
         let lines = is_first.then(|| MetricsFile::open(path.as_ref(), run)).transpose()?;
-        let files = Arc::new(Mutex::new(MetricsFiles { lines, events: None }));
+        let files = Arc::new(Mutex::new(MetricsFiles { lines, ..MetricsFiles::default() }));
         let flops = model_flops_per_token(built, seq);
         self.metrics = Some(MetricsRecorder::new(&self.rank, flops, self.dataset, None, files));
         Ok(self)
@@ -239,7 +239,10 @@ impl<'a> StepReports<'a> {
             positions: numbers.loss.count(),
             seconds,
             attention_balance: None,
+            save_seconds: None,
+            save_bytes: None,
             save_failed: None,
+            skipped: None,
             evaluation,
             schedule: None,
             sources: None,

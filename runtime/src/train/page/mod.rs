@@ -17,6 +17,7 @@ mod svg;
 mod timeline;
 mod trust;
 
+pub use document::{PageDocument, is_page, paragraph as page_paragraph, table as page_table};
 pub use explanation::page_of_explanation;
 pub use files::DryRunFiles;
 pub use plan::page_of_plan;

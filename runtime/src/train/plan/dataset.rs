@@ -136,7 +136,7 @@ fn open_files(
         })
         .collect();
     let files = files?;
-    if let Some(tokenizer) = &tokenizer {
+    if let Some(tokenizer) = tokenizer.as_ref().filter(|_| !config.quiet) {
         describe_records(&totals, is_single, tokenizer);
     }
     check_one_tokenizer(&files)?;
@@ -221,7 +221,11 @@ fn tokenize(
         documents.key.clone_from(key);
     }
     let mut progress = TokenizeProgress::new(len);
-    let mut show = |bytes| progress.show_progress(bytes);
+    let mut show = |bytes| {
+        if !config.quiet {
+            progress.show_progress(bytes);
+        }
+    };
     let done = tokenize_input(tokenizer, input, &documents, vocab, &mut show);
     progress.finish();
     match done {

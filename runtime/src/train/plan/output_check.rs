@@ -231,6 +231,7 @@ fn streams() -> impl Iterator<Item = NamedPath<'static>> {
 fn outputs(config: &Config) -> impl Iterator<Item = NamedPath<'_>> {
     let files = [
         ("--metrics", config.metrics.as_deref()),
+        ("--prometheus", config.prometheus.as_deref()),
         ("--trace", config.trace.as_deref()),
         ("--stage-times", config.stage_times.as_deref()),
         ("--record", config.record.as_deref()),

@@ -11,7 +11,9 @@ use crate::os::ClaimedFile;
 use crate::trace::{Tracer, is_trace};
 use crate::train::config::Config;
 use crate::train::console::print_line;
-use crate::train::report::{ClaimedEvents, ClaimedMetrics, KnownSteps, MetricsFiles};
+use crate::train::report::{
+    ClaimedEvents, ClaimedMetrics, KnownSteps, MetricsFiles, PrometheusFile,
+};
 use crate::train::{Error, Result};
 
 use super::Plan;
@@ -84,9 +86,14 @@ fn is_stage_times(file: &mut dyn Read) -> bool {
 impl Plan {
     /// Creates or opens every output but the metrics, and refuses outputs that are also inputs.
     pub fn prepare_outputs(&self) -> Result<PreparedOutputs> {
-        let Config { metrics, tensorboard, stage_times, record, .. } = &self.config;
+        let Config { metrics, tensorboard, prometheus, stage_times, record, .. } = &self.config;
         check_outputs(&self.config, self.resume.as_ref().map(Checkpoint::folder))?;
         self.create_folders_of_reports();
+        if let Some(flight) = &self.config.flight {
+            let rank = self.machine.own_rank().unwrap_or(0);
+            let checked = CheckpointFolder::check_writable(flight, rank);
+            checked.map_err(Error::of_flag("--flight"))?;
+        }
         // Of several processes, that of rank 0 writes.
         let is_first = self.machine.own_rank().is_none_or(|rank| rank == 0);
         let of_first = |path: &Option<PathBuf>| path.clone().filter(|_| is_first);
@@ -96,6 +103,7 @@ impl Plan {
         let lines = of_first(metrics).map(claim_metrics).transpose()?;
         let claim_events = |dir: PathBuf| ClaimedEvents::claim(&dir, self.known_steps());
         let events = of_first(tensorboard).map(claim_events).transpose()?;
+        let latest = of_first(prometheus).map(PrometheusFile::claim).transpose()?;
         let claim_trace = |path: PathBuf| claim("--trace", path, is_trace);
         let trace = self.trace_path().map(claim_trace).transpose()?;
         let claim_times = |path: PathBuf| claim("--stage-times", path, is_stage_times);
@@ -105,6 +113,7 @@ impl Plan {
         let export = self.prepare_export().map_err(Error::of_flag("--export-hf"))?;
         let events = events.map(ClaimedEvents::open).transpose()?;
         let lines = lines.map(ClaimedMetrics::open).transpose()?;
+        let latest = latest.map(PrometheusFile::begin).transpose()?;
         let trace = trace.map(|(claimed, path)| TraceFile::open(path, claimed)).transpose()?;
         // The times of an earlier run stay until the times of this one are known.
         let keep_times = |(claimed, path): (ClaimedFile, PathBuf)| {
@@ -113,7 +122,7 @@ impl Plan {
         let stage_times = stage_times.map(keep_times).transpose()?;
         self.announce_unsaved_steps();
         Ok(PreparedOutputs {
-            metrics: MetricsFiles { lines, events },
+            metrics: MetricsFiles { lines, events, latest },
             trace,
             record,
             checkpoints,
@@ -139,11 +148,11 @@ impl Plan {
     /// Creates the folders of `--save`, `--export-hf` and `--tensorboard` that are to hold reports, too. An error is
     /// reported when the folder is prepared.
     fn create_folders_of_reports(&self) {
-        let Config { save, export_hf, metrics, tensorboard, trace, stage_times, record, .. } =
-            &self.config;
+        let Config { save, export_hf, metrics, tensorboard, prometheus, .. } = &self.config;
+        let Config { trace, stage_times, record, .. } = &self.config;
         let save = save.as_ref().map(|save| &save.dir);
         let folders = [save, export_hf.as_ref(), tensorboard.as_ref()];
-        let reports = [metrics, trace, stage_times, record].into_iter().flatten();
+        let reports = [metrics, prometheus, trace, stage_times, record].into_iter().flatten();
         let parents = reports.filter_map(|path| path.parent());
         for folder in parents.filter(|parent| !is_remote(parent)) {
             if folders.into_iter().flatten().any(|of_run| of_run == folder) {
@@ -226,9 +235,8 @@ impl Plan {
 
     /// Returns true if the run resumes from a checkpoint in `dir`.
     pub fn resumes_from(&self, dir: &Path) -> bool {
-        let real = |path: &Path| match is_remote(path) {
-            true => Some(path.to_owned()),
-            false => path.canonicalize().ok(),
+        let real = |path: &Path| {
+            if is_remote(path) { Some(path.to_owned()) } else { path.canonicalize().ok() }
         };
         let resumed = self.resume.as_ref().and_then(|checkpoint| real(checkpoint.folder()));
         resumed.is_some_and(|folder| folder.parent() == real(dir).as_deref())

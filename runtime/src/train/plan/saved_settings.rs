@@ -251,6 +251,7 @@ mod tests {
             data,
             history,
             evaluation: None,
+            skipped: 0,
             config,
             own_loop: None,
         }

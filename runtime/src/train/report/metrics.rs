@@ -54,9 +54,21 @@ pub struct StepMetrics {
     /// the mesh has a `cp` axis.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub attention_balance: Option<f64>,
+    /// Goodput: fraction of the time since the start of the run, restarts included, that its steps took.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub goodput: Option<f64>,
+    /// Milliseconds that training has waited for saves since the last line, if there were some.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub save_ms: Option<f64>,
+    /// Bytes of the checkpoints that were completed since the last line.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub save_bytes: Option<u64>,
     /// The step after which a checkpoint could not be saved, if the failure was detected since the last line.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub save_failed: Option<u64>,
+    /// Steps of the run so far whose updates were left out, with `--on-nan skip=N`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub skipped: Option<u64>,
     /// Mean loss over the targets of the validation data after the step, in nats, if it was evaluated.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub eval_loss: Option<f64>,
@@ -82,7 +94,11 @@ pub fn unix_time() -> f64 {
 
 /// An open metrics file.
 #[derive(Debug)]
-pub struct MetricsFile(ReportFile);
+pub struct MetricsFile {
+    file: ReportFile,
+    /// Seconds of the steps before this run, if the file has all of them.
+    pub(super) earlier_seconds: Option<f64>,
+}
 
 impl MetricsFile {
     /// The name of the file in messages of a program without the flag `--metrics`.
@@ -104,7 +120,7 @@ impl MetricsFile {
     /// # Errors
     /// A line that cannot be written.
     pub fn write_step(&mut self, step: &StepMetrics) -> Result<(), MetricsError> {
-        self.0.append(|| {
+        self.file.append(|| {
             let mut line = serde_json::to_vec(step)?;
             line.push(b'\n');
             Ok(line)
@@ -151,7 +167,7 @@ impl ClaimedMetrics {
     pub fn open(self) -> Result<MetricsFile, MetricsError> {
         let ClaimedMetrics { claimed, flag, path, run } = self;
         let failed = |action| MetricsError::of(flag, action, &path);
-        let mut kept = 0;
+        let (mut kept, mut earlier_seconds) = (0, (run.done == 0).then_some(0.0));
         let file = if run.done == 0 {
             let (file, aside) = claimed.replace().map_err(failed("open"))?;
             if let Some(aside) = aside {
@@ -163,6 +179,7 @@ impl ClaimedMetrics {
             if let Some(file) = claimed.existing() {
                 let lines = read_kept(file, run).map_err(failed("read"))?;
                 kept = lines.bytes;
+                earlier_seconds = lines.seconds.filter(|_| lines.other_run.is_none());
                 if let Some(other) = lines.other_run {
                     let copy = claimed.copy_aside().map_err(failed("copy"))?;
                     print_line(&format!(
@@ -178,7 +195,7 @@ impl ClaimedMetrics {
         if file.metadata().is_ok_and(|data| data.is_file()) {
             file.set_len(kept).map_err(failed("shorten"))?;
         }
-        Ok(MetricsFile(ReportFile::new(flag, path, file)))
+        Ok(MetricsFile { file: ReportFile::new(flag, path, file), earlier_seconds })
     }
 }
 
@@ -206,7 +223,11 @@ mod tests {
             bubble: None,
             padding: None,
             attention_balance: None,
+            goodput: None,
+            save_ms: None,
+            save_bytes: None,
             save_failed: None,
+            skipped: None,
             eval_loss: None,
             eval_perplexity: None,
             eval_bits_per_byte: None,
@@ -244,7 +265,11 @@ mod tests {
             bubble: Some(0.0),
             padding: Some(0.0),
             attention_balance: Some(1.0),
+            goodput: Some(0.9),
+            save_ms: Some(1.0),
+            save_bytes: Some(1),
             save_failed: Some(1),
+            skipped: Some(1),
             eval_loss: Some(0.0),
             eval_perplexity: Some(1.0),
             eval_bits_per_byte: Some(0.0),
@@ -289,7 +314,7 @@ mod tests {
         let path = dir.path().join("m.jsonl");
         let mut file = MetricsFile::open(&path, run(0)).unwrap();
         (1..=5).for_each(|s| file.write_step(&step(s, 1.0)).unwrap());
-        file.0.append(|| Ok(b"{\"step\": 6, \"lo".to_vec())).unwrap();
+        file.file.append(|| Ok(b"{\"step\": 6, \"lo".to_vec())).unwrap();
         drop(file);
 
         let mut file = MetricsFile::open(&path, run(3)).unwrap();

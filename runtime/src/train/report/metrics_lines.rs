@@ -43,6 +43,8 @@ impl KnownSteps {
 pub struct KeptLines {
     /// Length of the complete lines of steps that are done.
     pub bytes: u64,
+    /// Seconds of the steps that are done, if each has a line with them.
+    pub seconds: Option<f64>,
     /// A line that is none of the run, nor of an earlier part of it.
     pub other_run: Option<String>,
 }
@@ -51,6 +53,7 @@ pub struct KeptLines {
 struct Line {
     step: u64,
     tokens: Option<u64>,
+    step_ms: Option<f64>,
 }
 
 impl Line {
@@ -59,7 +62,11 @@ impl Line {
         let value: Value = serde_json::from_slice(line).ok()?;
         let step = value.get("step")?.as_u64()?;
         let has_all = KEYS.iter().all(|key| value.get(*key).is_some());
-        has_all.then(|| Line { step, tokens: value["tokens"].as_u64() })
+        has_all.then(|| Line {
+            step,
+            tokens: value["tokens"].as_u64(),
+            step_ms: value["step_ms"].as_f64(),
+        })
     }
 }
 
@@ -103,7 +110,8 @@ fn is_torn(line: &[u8]) -> bool {
 pub fn read_kept(file: &File, run: KnownSteps) -> io::Result<KeptLines> {
     let mut reader = BufReader::new(file);
     reader.rewind()?;
-    let mut kept = KeptLines { bytes: 0, other_run: None };
+    let mut kept = KeptLines { bytes: 0, seconds: None, other_run: None };
+    let mut seconds = Some(0.0);
     let (mut line, mut last, mut is_done) = (Vec::new(), 0, false);
     for number in 1u64.. {
         line.clear();
@@ -112,6 +120,10 @@ pub fn read_kept(file: &File, run: KnownSteps) -> io::Result<KeptLines> {
         is_done |= found.step > run.done;
         if !is_done {
             kept.bytes += line.len() as u64;
+            let is_next = found.step == last + 1;
+            seconds =
+                seconds.zip(found.step_ms.filter(|_| is_next)).map(|(all, ms)| all + ms / 1e3);
+            kept.seconds = seconds.filter(|_| found.step == run.done);
         }
         let difference = run.difference(last, found.step, found.tokens);
         kept.other_run = kept.other_run.or(difference.map(|text| format!("line {number} {text}")));

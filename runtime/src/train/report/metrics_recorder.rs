@@ -13,6 +13,7 @@ use crate::train::console::print_line;
 use crate::train::pipeline_step::ScheduleTimes;
 
 use super::flops::measure_peak;
+use super::goodput::Goodput;
 use super::metrics::{StepMetrics, unix_time};
 use super::metrics_files::MetricsFiles;
 use super::observer::{StepObserver, StepReport};
@@ -27,6 +28,8 @@ pub struct MetricsRecorder<'a> {
     files: Arc<Mutex<MetricsFiles>>,
     /// `None` if samples are no rows of a dataset.
     pub dataset: Option<&'a Dataset>,
+    /// `None` if it is not known, and on other ranks than rank 0.
+    pub goodput: Option<Goodput>,
     flops_per_token: f64,
     peak: PeakFlops,
     /// The reason why there are no metrics of later steps, on rank 0.
@@ -46,6 +49,7 @@ impl<'a> MetricsRecorder<'a> {
         MetricsRecorder {
             files,
             dataset,
+            goodput: None,
             flops_per_token,
             peak: match peak_flops {
                 Some(flops) => PeakFlops { flops, is_of_data_sheet: true },
@@ -106,7 +110,11 @@ impl StepObserver for MetricsRecorder<'_> {
             bubble,
             padding: self.dataset.and_then(|dataset| dataset.padding_of_step(report.step - 1)),
             attention_balance: report.attention_balance,
+            goodput: self.goodput.as_mut().map(|goodput| goodput.after_step(report.seconds)),
+            save_ms: report.save_seconds.map(|seconds| seconds * 1e3),
+            save_bytes: report.save_bytes,
             save_failed: report.save_failed,
+            skipped: report.skipped,
             eval_loss: report.evaluation.map(|evaluation| evaluation.loss),
             eval_perplexity: report.evaluation.map(|evaluation| evaluation.perplexity()),
             eval_bits_per_byte: report.evaluation.and_then(|evaluation| evaluation.bits_per_byte),
@@ -123,7 +131,9 @@ impl StepObserver for MetricsRecorder<'_> {
     }
 
     fn finish(&mut self, _: &Rank) -> Result<()> {
-        Ok(self.failure.take().map_or(Ok(()), Err)?)
+        let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
+        let finished = files.finish();
+        Ok(self.failure.take().map_or(finished, Err)?)
     }
 }
 

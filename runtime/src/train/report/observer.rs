@@ -13,7 +13,7 @@ use super::step_usage::StepUsage;
 ///
 /// All ranks train the same steps, and call the same methods of their observers in the same order. So a method may use
 /// collectives if the observers of all ranks do, and they belong to no step: they do not count in its report. A report
-/// of the whole run needs none, since all numbers of a [`StepReport`] are the same on all ranks, except for its time.
+/// of the whole run needs none, since all numbers of a [`StepReport`] are the same on all ranks, except for its times.
 /// The other ranks wait for a slow method in their next collective, up to the time limit of communication.
 pub trait StepObserver {
     /// Called before `step` (from 1).
@@ -59,8 +59,14 @@ pub struct StepReport<'a> {
     pub seconds: f64,
     /// The balance of attention over the ranks of `cp`: mean work by the most of a rank, if the mesh has this axis.
     pub attention_balance: Option<f64>,
+    /// Seconds that training has waited for saves since the last report, if there were some.
+    pub save_seconds: Option<f64>,
+    /// Bytes of the checkpoints that were completed since the last report.
+    pub save_bytes: Option<u64>,
     /// The step after which a checkpoint could not be saved, if the failure was detected since the last report.
     pub save_failed: Option<u64>,
+    /// Steps of the run so far whose updates were left out, this one included, with `--on-nan skip=N`.
+    pub skipped: Option<u64>,
     /// The evaluation after the step, if one was due and not interrupted.
     pub evaluation: Option<Evaluation>,
     /// Times of the pipeline schedule, if the mesh has a `pp` axis.

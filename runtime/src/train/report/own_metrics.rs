@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use crate::train::{Error, Result};
 
 /// Keys of a line of the metrics file that are not a program's.
-pub(super) const TRAINER_KEYS: [&str; 21] = [
+pub(super) const TRAINER_KEYS: [&str; 25] = [
     "step",
     "loss",
     "grad_norm",
@@ -23,7 +23,11 @@ pub(super) const TRAINER_KEYS: [&str; 21] = [
     "bubble",
     "padding",
     "attention_balance",
+    "goodput",
+    "save_ms",
+    "save_bytes",
     "save_failed",
+    "skipped",
     "eval_loss",
     "eval_perplexity",
     "eval_bits_per_byte",

@@ -12,7 +12,7 @@ use crate::tensor::Rank;
 use crate::train::{Error, Result};
 use meshwright_store::__internal::StateSnapshot;
 
-use super::save::{agree, begin_checkpoint};
+use super::save::{agree, begin_checkpoint, bytes_of};
 
 /// The checkpoint that is being written, one at a time.
 ///
@@ -32,8 +32,9 @@ struct RunningSave {
     thread: WriterThread,
 }
 
-/// The result of a thread: the memory of its copy, and the error of a file that could not be written.
-type Written = (StateSnapshot, std::result::Result<(), CheckpointError>);
+/// The result of a thread: the memory of its copy, and the bytes of the checkpoint if this rank has completed it, or the
+/// error of a file that could not be written.
+type Written = (StateSnapshot, std::result::Result<u64, CheckpointError>);
 
 /// A thread that writes the file of a rank, and completes the checkpoint on rank 0.
 struct WriterThread {
@@ -108,29 +109,29 @@ impl BackgroundSave {
         Ok(())
     }
 
-    /// Waits until the checkpoint is complete, and returns its number of steps; `None` if there is none. Every rank
-    /// calls it.
+    /// Waits until the checkpoint is complete, and returns its number of steps and its bytes; `None` if there is none.
+    /// Every rank calls it.
     ///
     /// # Errors
     /// As [`agree`], after which no rank writes any more.
-    pub fn finish(&mut self, rank: &Rank) -> Result<Option<u64>> {
+    pub fn finish(&mut self, rank: &Rank) -> Result<Option<(u64, u64)>> {
         let Some(RunningSave { steps, thread }) = self.running.take() else { return Ok(None) };
         // Ranks wait for the files of the others, and for those that rank 0 writes at the end and removes.
         let _waits_for_files = rank.comms().extend_time_limit();
         // A thread that sends nothing has failed.
         let (written, thread) = match thread.written.recv() {
             Ok(()) => (Ok(()), Some(thread)),
-            Err(_) => (self.end_thread(thread), None),
+            Err(_) => (self.end_thread(thread).map(drop), None),
         };
         // Rank 0 must not wait for files that a rank which has failed never writes.
         let all_written = agree(rank, ("--save", steps), written).map(drop);
         if let (Err(_), Some(thread)) = (&all_written, &thread) {
             thread.is_cancelled.store(true, Ordering::Relaxed);
         }
-        let completed = thread.map_or(Ok(()), |thread| self.end_thread(thread));
+        let completed = thread.map_or(Ok(0), |thread| self.end_thread(thread));
         all_written?;
-        agree(rank, ("--save", steps), completed)?;
-        Ok(Some(steps))
+        let bytes = agree(rank, ("--save", steps), completed)?.into_iter().sum();
+        Ok(Some((steps, bytes)))
     }
 
     /// Frees the memory of the copy.
@@ -138,7 +139,7 @@ impl BackgroundSave {
         self.snapshot = None;
     }
 
-    fn end_thread(&mut self, thread: WriterThread) -> std::result::Result<(), CheckpointError> {
+    fn end_thread(&mut self, thread: WriterThread) -> std::result::Result<u64, CheckpointError> {
         let (snapshot, outcome) = thread.join();
         self.snapshot = Some(snapshot);
         outcome
@@ -163,13 +164,15 @@ impl Drop for WriterThread {
 }
 
 impl WriterTask {
-    fn run(self, snapshot: &StateSnapshot) -> std::result::Result<(), CheckpointError> {
+    fn run(self, snapshot: &StateSnapshot) -> std::result::Result<u64, CheckpointError> {
         let is_cancelled = || self.is_cancelled.load(Ordering::Relaxed);
         self.writer.write_described_rank(self.rank, &snapshot.entries(), &is_cancelled)?;
         // The run may have failed and not wait.
         let _ = self.written.send(());
-        let Some(Completion { ranks, state, keep }) = self.completion else { return Ok(()) };
-        let Some(files) = self.writer.wait_for_ranks(ranks, is_cancelled)? else { return Ok(()) };
-        self.writer.commit(files, state, keep).map(drop)
+        let Some(Completion { ranks, state, keep }) = self.completion else { return Ok(0) };
+        let Some(files) = self.writer.wait_for_ranks(ranks, is_cancelled)? else { return Ok(0) };
+        let bytes = bytes_of(&files);
+        self.writer.commit(files, state, keep)?;
+        Ok(bytes)
     }
 }

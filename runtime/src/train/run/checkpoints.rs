@@ -1,5 +1,7 @@
 //! The checkpoints that are due in a run, and the check of the parameters in them.
 
+use std::time::Instant;
+
 use crate::checkpoint::{EvaluationRecord, Keep, TrainState};
 use crate::train::config::SaveConfig;
 use crate::train::{Error, Result, Task};
@@ -20,10 +22,13 @@ impl<T: Task> RankLoop<'_, T> {
         if !self.is_save_due(steps) && !self.keeps_best(steps) {
             return Ok(());
         }
-        let limit = save.max_failed;
-        self.finish_background_save(limit)?;
-        let saved = self.save(steps, save.keep, save.asynchronous);
-        self.tolerate_failed_save(saved, limit)
+        let (limit, start) = (save.max_failed, Instant::now());
+        let saved = self.finish_background_save(limit).and_then(|()| {
+            let saved = self.save(steps, save.keep, save.asynchronous);
+            self.tolerate_failed_save(saved, limit)
+        });
+        self.recent_saves.add_wait(start.elapsed());
+        saved
     }
 
     /// Returns true if a checkpoint after `steps` steps is saved whatever its loss is.
@@ -68,13 +73,14 @@ impl<T: Task> RankLoop<'_, T> {
             |own: &Evaluations<'_>| EvaluationRecord { is_only_best, ..own.record.clone() };
         let state = || TrainState {
             evaluation: self.evaluations.as_ref().map(record),
+            skipped: self.skipped.total,
             ..train_state(self.plan, steps)
         };
         if in_background {
             return self.background_save.start(rank, &training_state, dir, (steps, &state), keep);
         }
-        save_to_folder(rank, &training_state, ("--save", dir), (steps, &state), keep)?;
-        self.note_saved(steps);
+        let bytes = save_to_folder(rank, &training_state, ("--save", dir), (steps, &state), keep)?;
+        self.note_saved(steps, bytes);
         Ok(())
     }
 
@@ -84,15 +90,16 @@ impl<T: Task> RankLoop<'_, T> {
     /// A failure, if it is the last one of `limit` in a row.
     pub(super) fn finish_background_save(&mut self, limit: usize) -> Result<()> {
         match self.background_save.finish(&self.state.rank) {
-            Ok(Some(steps)) => self.note_saved(steps),
+            Ok(Some((steps, bytes))) => self.note_saved(steps, bytes),
             Ok(None) => {}
             Err(error) => return self.tolerate_failed_save(Err(error), limit),
         }
         Ok(())
     }
 
-    fn note_saved(&mut self, steps: u64) {
+    fn note_saved(&mut self, steps: u64, bytes: u64) {
         self.saved = Some(steps);
+        self.recent_saves.add_bytes(bytes);
         self.failed_saves.reset();
     }
 

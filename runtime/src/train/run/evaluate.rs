@@ -58,7 +58,8 @@ impl<T: Task> RankLoop<'_, T> {
             return Ok(());
         }
         let evaluation = self.evaluate(steps)?;
-        if let (Some(evaluation), 0) = (&evaluation, self.state.rank.index()) {
+        let prints = self.state.rank.index() == 0 && !self.plan.config.quiet;
+        if let (Some(evaluation), true) = (&evaluation, prints) {
             print_line(&format!("step {steps}/{}  {evaluation}", self.plan.config.steps));
         }
         // The checkpoint does not hold it yet.

@@ -22,10 +22,17 @@ mod observe;
 #[cfg(test)]
 mod observer_tests;
 mod rank_loop;
+mod recent_saves;
 mod record_steps;
+#[cfg(test)]
+mod replica_tests;
+mod replicas;
 mod sample;
 mod save;
 mod shared;
+#[cfg(test)]
+mod skip_tests;
+mod skipped_steps;
 #[cfg(test)]
 mod slow_file_tests;
 #[cfg(test)]

@@ -29,7 +29,9 @@ use super::end_cause::EndCause;
 use super::evaluations::Evaluations;
 use super::failed_save_count::FailedSaves;
 use super::finite_params::find_infinite_param;
+use super::recent_saves::RecentSaves;
 use super::shared::Shared;
+use super::skipped_steps::SkippedSteps;
 use super::stop::{begin_last, begin_steps, stop_reason};
 
 /// The observers of a rank, in the order of their calls.
@@ -55,6 +57,8 @@ pub struct RankLoop<'a, T: Task> {
     pub(super) saved: Option<u64>,
     pub(super) background_save: BackgroundSave,
     pub(super) failed_saves: FailedSaves,
+    pub(super) recent_saves: RecentSaves,
+    pub(super) skipped: SkippedSteps,
     /// A parameter that was loaded with elements that are infinite or NaN. Such elements of others are then not looked
     /// for.
     pub(super) loaded_infinite: Option<String>,
@@ -151,6 +155,10 @@ impl<'a, T: Task> RankLoop<'a, T> {
             saved: None,
             background_save: BackgroundSave::default(),
             failed_saves: FailedSaves::default(),
+            recent_saves: RecentSaves::default(),
+            skipped: SkippedSteps::resumed(
+                plan.resume.as_ref().map_or(0, |checkpoint| checkpoint.manifest().state.skipped),
+            ),
             loaded_infinite,
             observed: None,
             timer: None,
@@ -185,6 +193,7 @@ impl<'a, T: Task> RankLoop<'a, T> {
             if rank.index() == 0 {
                 count_stoppable_step();
             }
+            self.check_replicas(step + 1)?;
             self.save_if_due(step + 1)?;
             if rank.is_last_step() || self.is_interrupted() {
                 let finished = call_all(observers, |observer| observer.finish(&rank));
@@ -233,19 +242,22 @@ impl<'a, T: Task> RankLoop<'a, T> {
         let (state, graphs, task) = (&mut self.state, &mut self.graphs, &*self.task);
         let observed = self.observed.as_mut();
         let (trained, usage) = StepUsage::of(rank, || {
-            train_step(state, task, graphs, &config.optimizer, &input, observed)
+            let settings = (&config.optimizer, config.on_nan);
+            train_step(state, task, graphs, settings, &input, observed)
         });
         if let Some(timer) = &self.timer {
             timer.end_step(rank);
         }
-        let StepStats { loss, tokens, grad_norm, lr, seconds, pipeline, row_shares } = trained
-            .map_err(|failure| match failure {
-                StepFailure::NonFinite(found) => self.stop_diverged(step, &found),
-                StepFailure::Pipeline(error) => Error::Pipeline(error),
-            })?;
+        let stats = trained.map_err(|failure| match failure {
+            StepFailure::NonFinite(found) => self.stop_diverged(step, &found),
+            StepFailure::Pipeline(error) => Error::Pipeline(error),
+        })?;
+        self.count_skipped(step, stats.skipped.as_ref())?;
+        let StepStats { loss, tokens, grad_norm, lr, seconds, pipeline, row_shares, .. } = stats;
         // The loss of a task may count rows, but each position is computed.
         let positions = if T::READS_TOKENS { tokens } else { (config.batch * config.seq) as u64 };
         let balance = self.balance.as_ref();
+        let (save_seconds, save_bytes) = self.recent_saves.take();
         let data = (&*self.plan.dataset, step);
         Ok(StepReport {
             rank,
@@ -257,7 +269,10 @@ impl<'a, T: Task> RankLoop<'a, T> {
             positions,
             seconds,
             attention_balance: balance.map(|balance| balance.of_step(rank, &micro_batches)),
+            save_seconds,
+            save_bytes,
             save_failed: self.failed_saves.take_unreported(),
+            skipped: self.reported_skips(),
             evaluation: None,
             schedule: pipeline,
             sources: SourceLosses::of_step(rank, data, &micro_batches, &row_shares),

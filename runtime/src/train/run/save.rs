@@ -5,7 +5,7 @@ use std::path::Path;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::checkpoint::{CheckpointError, CheckpointWriter, Keep, TrainState};
+use crate::checkpoint::{CheckpointError, CheckpointWriter, Keep, RankFile, TrainState};
 use crate::comm::Site;
 use crate::data::DataPosition;
 use crate::mesh::AxisOrder;
@@ -18,7 +18,7 @@ use crate::train::plan::{Plan, settings_to_save};
 use crate::train::{Error, Result};
 
 /// Saves a checkpoint after `steps` steps, with the `state` besides tensors, in the folder `dir` that `flag` names, and
-/// removes those that are not to be kept. Every rank calls it.
+/// removes those that are not to be kept. Returns the bytes of its files. Every rank calls it.
 ///
 /// # Errors
 /// As [`agree`].
@@ -28,7 +28,7 @@ pub fn save_to_folder(
     (flag, dir): (&'static str, &Path),
     (steps, state): (u64, &dyn Fn() -> TrainState),
     keep: Keep,
-) -> Result<()> {
+) -> Result<u64> {
     // Ranks wait for the files of the others, and for those that rank 0 writes at the end and removes.
     let _waits_for_files = rank.comms().extend_time_limit();
     let writer = begin_checkpoint(rank, (flag, dir), steps)?;
@@ -36,13 +36,20 @@ pub fn save_to_folder(
         writer.write_rank(rank.index(), entries)
     });
     let mut files = agree(rank, (flag, steps), written)?;
+    let bytes = bytes_of(&files);
     let completed = if rank.index() == 0 {
         files.sort_by(|a, b| a.name.cmp(&b.name));
         writer.commit(files, state(), keep).map(drop)
     } else {
         Ok(())
     };
-    agree(rank, (flag, steps), completed).map(drop)
+    agree(rank, (flag, steps), completed)?;
+    Ok(bytes)
+}
+
+/// Returns the bytes of the files of all ranks.
+pub(super) fn bytes_of(files: &[RankFile]) -> u64 {
+    files.iter().map(|file| file.bytes).sum()
 }
 
 /// Begins a checkpoint after `steps` steps in the folder `dir`. Every rank calls it, after its last update.
@@ -120,6 +127,7 @@ pub(super) fn train_state(plan: &Plan, steps: u64) -> TrainState {
         data: Some(DataPosition::after(steps, &plan.dataset)),
         history: plan.history.clone(),
         evaluation: None,
+        skipped: 0,
         config: settings_to_save(config, &plan.architecture),
         own_loop: None,
     }

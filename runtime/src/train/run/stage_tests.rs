@@ -77,6 +77,7 @@ pub(super) fn train_state(mesh: &str) -> TrainState {
         data,
         history,
         evaluation: None,
+        skipped: 0,
         config,
         own_loop: None,
     }

@@ -1,7 +1,7 @@
 //! Stops of a run by a signal or by `--stop-after`: all ranks complete the step, and save the state.
 
 use std::sync::OnceLock;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::os::{StopPhase, begin_last_step, begin_stop_phase, requested_stop};
 use crate::train::config::Config;
@@ -13,6 +13,11 @@ static START: OnceLock<Instant> = OnceLock::new();
 /// Starts the clock of `--stop-after`, unless it runs.
 pub fn start_clock() {
     START.get_or_init(Instant::now);
+}
+
+/// Returns the time since the start of the program.
+pub(super) fn elapsed_time() -> Duration {
+    START.get().map_or(Duration::ZERO, Instant::elapsed)
 }
 
 /// Begins the phase of the steps: a run that saves stops after its step. One that writes nothing has no such phase.

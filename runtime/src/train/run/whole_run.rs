@@ -1,13 +1,13 @@
 //! The run of one rank: its steps with all observers, then its exports, its sample and its summary.
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::Instant;
 
 use crate::state_dict::export_hf;
 use crate::tensor::Rank;
 use crate::train::record::MeasuredSteps;
 use crate::train::report::{
-    MetricsRecorder, Progress, StepHistory, StepObserver, StepUsage, memory_use,
+    Goodput, MetricsRecorder, Progress, StepHistory, StepObserver, StepUsage, memory_use,
 };
 use crate::train::step::RankState;
 use crate::train::{Error, Result, Summary, Task};
@@ -17,7 +17,7 @@ use super::failed_export::describe_repeated_export;
 use super::rank_loop::{RankLoop, call_all};
 use super::sample::sample_continuation;
 use super::stage_times::write_stage_times;
-use super::stop::begin_end;
+use super::stop::{begin_end, elapsed_time};
 use super::targets::TargetCount;
 
 /// Creates an observer on the thread of a rank.
@@ -47,9 +47,16 @@ impl<T: Task> RankLoop<'_, T> {
             let (dataset, files) = (Some(&*plan.dataset), Arc::clone(&self.shared.metrics));
             MetricsRecorder::new(&rank, plan.flops.total(), dataset, peak, files)
         });
+        if let Some(metrics) = metrics.as_mut().filter(|_| is_first) {
+            let save = plan.config.save.as_ref().map(|save| save.dir.as_path());
+            let files = self.shared.metrics.lock().unwrap_or_else(PoisonError::into_inner);
+            let earlier = if plan.first_step() == 0 { Some(0.0) } else { files.earlier_seconds() };
+            metrics.goodput = Goodput::new(save, earlier, elapsed_time());
+        }
         let mut targets = TargetCount::new(plan);
         let (steps, line_every) = (plan.config.steps, plan.config.log_every.0);
-        let mut progress = is_first.then(|| Progress::new(plan.first_step(), steps, line_every));
+        let prints = is_first && !plan.config.quiet;
+        let mut progress = prints.then(|| Progress::new(plan.first_step(), steps, line_every));
         let mut history = is_first.then(StepHistory::default);
         let mut usage = StepUsage::default();
         let mut added: Vec<_> = added.iter().map(|make| make(&rank)).collect::<Result<_>>()?;

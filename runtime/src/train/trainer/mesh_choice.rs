@@ -23,7 +23,7 @@ pub fn choose_on_machine<T: Task>(
         && let Some(ChosenMesh { config, reason }) = choose_planned::<T>(settings, on, |_| Ok(()))
     {
         let machine = open_machine(&config)?;
-        print_choice(machine.as_ref(), &reason);
+        print_choice(&config, machine.as_ref(), &reason);
         return Ok((config, machine));
     }
     let (device, is_dry_run) = (settings.device, settings.is_dry_run());
@@ -68,13 +68,13 @@ pub fn choose_on_machine<T: Task>(
         None => (open_machine(&config)?, None),
     };
     reason += &note_on_memory(&config, memory, fits_here);
-    print_choice(machine.as_ref(), &reason);
+    print_choice(&config, machine.as_ref(), &reason);
     Ok((config, machine))
 }
 
 /// Prints a choice, in the process of rank 0.
-fn print_choice(machine: &dyn Machine, reason: &str) {
-    if machine.own_rank().is_none_or(|rank| rank == 0) {
+fn print_choice(config: &Config, machine: &dyn Machine, reason: &str) {
+    if !config.quiet && machine.own_rank().is_none_or(|rank| rank == 0) {
         print_line(reason);
     }
 }

@@ -42,11 +42,18 @@ pub struct TrainState {
     /// The evaluations so far, if the run has any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub evaluation: Option<EvaluationRecord>,
+    /// Steps so far whose updates were left out.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub skipped: u64,
     /// All settings of the run, for the record.
     pub config: serde_json::Value,
     /// The rest of the state of a training loop of a program; `None` if the trainer has saved it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub own_loop: Option<LoopState>,
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// The state of a training loop of a program that the trainer's does not have.
@@ -136,6 +143,10 @@ impl Manifest {
                 "it is of format {format} version {version}; this version reads {FORMAT} version {VERSION}"
             );
             return Err(CheckpointError::settings(&path, reason));
+        }
+        let TrainState { step, skipped, .. } = manifest.state;
+        if skipped > step {
+            return Err(damaged(format!("{skipped} of its {step} steps were left out")));
         }
         let checked = check_tensors(&manifest.tensors, &manifest.files);
         checked.map_err(|error| damaged(error.to_string()))?;

@@ -9,6 +9,7 @@
 //! DIR/latest -> step-00000100
 //! DIR/best -> step-00000050                     the one of the lowest validation loss, if runs keep it
 //! DIR/.lock                                     held by the run that saves here, as long as it runs
+//! DIR/run.log                                   events of `meshwright run`, if it supervises the run
 //! DIR/.tmp-step-00000200                        an incomplete checkpoint
 //! DIR/.replaced-step-00000200                   a complete one, while a new one of the same step takes its place
 //! ```
@@ -34,11 +35,13 @@ mod locate;
 mod lock;
 mod manifest;
 mod names;
+mod newest;
 #[cfg(feature = "remote")]
 mod objects;
 mod part_hashes;
 mod place;
 mod rank_files;
+mod run_log;
 mod save;
 mod saved_shards;
 mod shard_check;
@@ -54,9 +57,11 @@ pub use history::{ResumedRun, RunHistory};
 pub use load::Checkpoint;
 pub use manifest::{LoopState, Manifest, TrainState};
 pub use names::is_name_of_checkpoints;
+pub use newest::NewestCheckpoint;
 #[cfg(feature = "remote")]
 pub use objects::use_cache_folder;
 pub use place::is_remote;
+pub use run_log::{RunEvent, RunEventKind, RunLog};
 pub use save::{CheckpointWriter, Keep, ShardEntry};
 pub use saved_shards::{PartHashes, RankFile, SavedShard, TensorShape};
 pub use tensor_box::{StoredDtype, TensorBox};

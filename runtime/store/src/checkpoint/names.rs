@@ -16,6 +16,9 @@ pub const MANIFEST: &str = "manifest.json";
 /// The file with the hash of the manifest.
 pub const MANIFEST_HASH: &str = "manifest.xxh3";
 
+/// The log of a supervised run.
+pub const RUN_LOG: &str = "run.log";
+
 /// Prefix of the names of incomplete files and folders.
 pub(super) const TEMPORARY: &str = ".tmp-";
 
@@ -122,7 +125,7 @@ pub fn probe_path(dir: &Path, rank: usize) -> PathBuf {
 
 /// Returns true for a name that a run gives to an entry of a folder of checkpoints.
 pub fn is_name_of_checkpoints(name: &str) -> bool {
-    [LATEST, BEST, lock::CHECKPOINTS].contains(&name)
+    [LATEST, BEST, RUN_LOG, lock::CHECKPOINTS].contains(&name)
         || step_of(name).or_else(|| replaced_step_of(name)).is_some()
         || is_temporary(name)
 }

@@ -204,7 +204,8 @@ pub fn load_checkpoint(
     }
     load_states(checkpoint, state.optimizer.states_mut())?;
     let saved = &checkpoint.manifest().state;
-    let updates = saved.own_loop.as_ref().map_or(saved.step, |own| own.updates);
+    let applied = saved.step - saved.skipped;
+    let updates = saved.own_loop.as_ref().map_or(applied, |own| own.updates);
     state.optimizer.set_steps(updates);
     if let Some(average) = state.average {
         if state_kinds_in(checkpoint).contains(Ema::KIND) {

@@ -3,10 +3,13 @@
 mod calibrate;
 mod checkpoints;
 mod clusters;
+mod flight;
 #[cfg(feature = "cuda")]
 mod meshwright;
 mod new_project;
 mod plot;
+mod report;
+mod run;
 mod schedule_input;
 mod stdout;
 mod tokenize;

@@ -3,6 +3,7 @@
 use meshwright_backend::{AttentionShape, DType};
 
 use super::case::{Bias, Case, Initial, NAMES, Results};
+use super::dropout::factor;
 use crate::Target;
 use crate::compare::assert_near;
 use crate::values::wide;
@@ -66,15 +67,17 @@ impl Case {
             // A row without any score has no weights.
             let divisor = if total == 0.0 { 1.0 } else { total };
             let weights: Vec<f64> = scores.iter().map(|score| exp(score.value) / divisor).collect();
+            let factor =
+                |j: usize| s.dropout.as_ref().map_or(1.0, |dropout| factor(dropout, [b, h, i, j]));
             for (&j, weight) in seen.iter().zip(&weights) {
-                add(&mut out[output.clone()], *weight, &v[value(j)]);
+                add(&mut out[output.clone()], weight * factor(j), &v[value(j)]);
             }
             let dout = &dout[output.clone()];
             let delta = dot(dout, &given[output.clone()]);
             for ((&j, weight), score) in seen.iter().zip(&weights).zip(&scores) {
-                let dscore = weight * (dot(dout, &v[value(j)]) - delta);
+                let dscore = weight * (factor(j) * dot(dout, &v[value(j)]) - delta);
                 let dproduct = dscore * score.slope * f64::from(s.scale);
-                add(&mut dv[value(j)], *weight, dout);
+                add(&mut dv[value(j)], weight * factor(j), dout);
                 add(&mut dq[query.clone()], dproduct, &k[key(j)]);
                 add(&mut dk[key(j)], dproduct, &q[query.clone()]);
                 for (squares, q) in dk_squares[key(j)].iter_mut().zip(&q[query.clone()]) {

@@ -1,6 +1,7 @@
 //! Attention and its backward.
 
 mod case;
+mod dropout;
 mod formula;
 mod masks;
 mod parts;
@@ -11,6 +12,7 @@ use meshwright_backend::{AttentionShape, Band, DType, SequenceLayout};
 
 use crate::{FLOATS, Target};
 pub use case::{Case, Results, shape};
+pub use dropout::{dropped, dropped_at_random, dropped_parts, dropped_rate};
 pub use masks::{backward_ranges, biases, distant_biases, empty, masks, scores, value_dims};
 pub use parts::{fixed_parts, merged_rows, random_parts};
 use random::{DIMS, Random};

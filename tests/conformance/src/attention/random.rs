@@ -49,6 +49,7 @@ impl Random {
             scale: 1.3 / (head_dim as f32).sqrt(),
             soft_cap: None,
             band: Band::ALL,
+            dropout: None,
         }
     }
 

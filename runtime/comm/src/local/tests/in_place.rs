@@ -2,35 +2,13 @@
 
 use std::sync::Arc;
 
-use half::bf16;
-
 use crate::{Blocks, CommError, Communicator, Site};
-use meshwright_backend::{Buffer, CachingAllocator, Category, Element, View, ViewMut};
+use meshwright_backend::{Buffer, CachingAllocator, Category, Element, ViewMut};
 
 use super::{data, failures_of, on_ranks};
 
-/// Below and above the size from which memory is lent; uneven, empty in places, and off cache lines.
-fn cases() -> impl Iterator<Item = Blocks> {
-    let lens: [&[usize]; 9] = [
-        &[5],
-        &[0, 0],
-        &[16, 16],
-        &[0, 32, 16, 0],
-        &[7, 0, 1, 9000, 3],
-        &[40_000, 39_984],
-        &[0, 70_001, 0],
-        &[4096, 4096, 4096, 4080, 0, 0],
-        &[1; 9],
-    ];
-    lens.into_iter().map(|lens| Blocks::new(1, lens))
-}
-
 fn buffer<T: Element>(values: &[T]) -> Buffer {
     CachingAllocator::new().copy_of(values, Category::Communication)
-}
-
-fn narrow(values: Vec<f32>) -> Vec<bf16> {
-    values.into_iter().map(bf16::from_f32).collect()
 }
 
 /// The own run of `whole`, among elements that are wrong.
@@ -39,59 +17,6 @@ fn own_part<T: Element>(tp: &Communicator, whole: &[T], wrong: T, blocks: &Block
     let run = blocks.start(tp.rank())..blocks.start(tp.rank() + 1);
     own[run.clone()].copy_from_slice(&whole[run]);
     own
-}
-
-#[test]
-fn all_gather_in_place_fills_the_buffer() {
-    for blocks in cases() {
-        let whole = data(3, blocks.total());
-        let narrow_whole = narrow(whole.clone());
-        on_ranks(blocks.lens.len(), |tp| {
-            let own = own_part(tp, &whole, f32::NAN, &blocks);
-            let wide = tp.start_all_gather_in_place(&Site::new("w"), buffer(&own), &blocks);
-            let own = own_part(tp, &narrow_whole, bf16::MAX, &blocks);
-            let narrow = tp.start_all_gather_in_place(&Site::new("n"), buffer(&own), &blocks);
-            assert_eq!(wide.wait()?.typed::<f32>(), whole, "{blocks}");
-            assert_eq!(narrow.wait()?.typed::<bf16>(), narrow_whole, "{blocks}");
-            Ok(())
-        });
-    }
-}
-
-#[test]
-fn reduce_scatter_in_place_matches_two_buffers() {
-    for blocks in cases() {
-        let sent = on_ranks(blocks.lens.len(), |tp| {
-            let run = blocks.start(tp.rank())..blocks.start(tp.rank() + 1);
-            let wide = data(tp.rank(), blocks.total());
-            let mut expected = vec![0.0; run.len()];
-            tp.reduce_scatter(
-                &Site::new("w"),
-                View::from(&wide[..]),
-                ViewMut::from(&mut expected[..]),
-                &blocks,
-            )?;
-            let bytes = tp.comm_bytes();
-            let pending = tp.start_reduce_scatter_in_place(&Site::new("w"), buffer(&wide), &blocks);
-            assert_eq!(&pending.wait()?.typed::<f32>()[run.clone()], expected, "{blocks}");
-
-            let narrow = narrow(wide);
-            let mut expected = vec![bf16::ZERO; run.len()];
-            tp.reduce_scatter(
-                &Site::new("n"),
-                View::from(&narrow[..]),
-                ViewMut::from(&mut expected[..]),
-                &blocks,
-            )?;
-            let pending =
-                tp.start_reduce_scatter_in_place(&Site::new("n"), buffer(&narrow), &blocks);
-            assert_eq!(&pending.wait()?.typed::<bf16>()[run], expected, "{blocks}");
-            Ok((bytes, tp.comm_bytes()))
-        });
-        for (wide_once, both_twice) in sent {
-            assert_eq!(wide_once + wide_once + 2 * (wide_once / 2), both_twice, "{blocks}");
-        }
-    }
 }
 
 #[test]

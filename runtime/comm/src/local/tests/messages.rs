@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crate::{CommError, Communicator, FailureCause, LaunchOptions, ReduceOp, Site, launch_with};
+use crate::{CommError, FailureCause, LaunchOptions, ReduceOp, Site, launch_with};
 use meshwright_backend::{Buffer, CachingAllocator, Category, DType, View, ViewMut};
 
 use super::{TP, failures_of, mesh, on_ranks, tokens};
@@ -15,51 +15,6 @@ pub fn buffer(values: &[u32]) -> Arc<Buffer> {
 
 pub fn room(len: usize) -> Buffer {
     CachingAllocator::new().zeros(DType::U32, len, Category::Communication)
-}
-
-/// Sends a message in the blocking or the asynchronous form.
-fn send(tp: &Communicator, to: usize, data: &[u32], started: bool) -> Result<(), CommError> {
-    let site = Site::new("ring");
-    if started {
-        // Waiting is not necessary: the message was issued.
-        drop(tp.start_send(&site, to, buffer(data)));
-    } else {
-        tp.send(&site, to, View::from(data))?;
-    }
-    Ok(())
-}
-
-#[test]
-fn messages_keep_their_order_in_both_forms() {
-    for ranks in 1..=4 {
-        for len in [0, 3, 50_000] {
-            on_ranks(ranks, |tp| {
-                let (site, me) = (Site::new("ring"), tp.rank());
-                let (next, previous) = ((me + 1) % ranks, (me + ranks - 1) % ranks);
-                for round in 0..12 {
-                    let message = |from: usize, turn: usize| tokens(from * 1000 + turn, len);
-                    // Some receive before they send, some after.
-                    let is_early = (round + me) % 3 == 0;
-                    let early: Vec<_> = (0..if is_early { 4 } else { 0 })
-                        .map(|_| tp.start_recv(&site, previous, room(len)))
-                        .collect();
-                    for turn in 0..6 {
-                        send(tp, next, &message(me, turn), (round + turn) % 2 == 0)?;
-                    }
-                    let n_early = early.len();
-                    let late: Vec<_> =
-                        (n_early..5).map(|_| tp.start_recv(&site, previous, room(len))).collect();
-                    let mut last = vec![0; len];
-                    tp.recv(&site, previous, ViewMut::from(&mut last[..]))?;
-                    assert_eq!(last, message(previous, 5));
-                    for (turn, pending) in early.into_iter().chain(late).enumerate() {
-                        assert_eq!(pending.wait()?.typed::<u32>(), message(previous, turn));
-                    }
-                }
-                Ok(())
-            });
-        }
-    }
 }
 
 #[test]

@@ -6,7 +6,6 @@ mod in_place;
 mod message_identity;
 mod messages;
 mod mismatches;
-mod results;
 mod stress;
 mod times;
 mod traces;

@@ -3,6 +3,7 @@
 mod submit;
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use crate::accounting::Accounting;
 use crate::{Call, CommError, CommOp, Completion, GroupMember, Operands, ProcessGroup};
@@ -80,8 +81,9 @@ impl NcclGroup {
     ) -> CallResult {
         let RankResources { device, watchdog, .. } = &*self.resources;
         // The main thread waits here also for an asynchronous call.
-        let _inside =
-            call.asynchronous.then(|| self.accounting().enter(call.op.name(), &call.site));
+        let _inside = call
+            .asynchronous
+            .then(|| self.accounting().enter(call.op.name(), &call.site, Instant::now()));
         // A barrier is a reduction of one element, so that it returns when all members have arrived.
         let mut flag = [0f32];
         let is_barrier = call.op == CommOp::Barrier;

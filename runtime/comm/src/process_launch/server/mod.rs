@@ -1,242 +1,299 @@
-//! The server of the TCP store, on rank 0: a thread that accepts connections, and one for each of them.
+//! The server of the TCP store, on rank 0: one thread for all connections, which never waits for one of them.
+//!
+//! Foreign connections cost little: there are at most [`MAX_NEWCOMERS`] besides those of the ranks, each for at most
+//! [`HANDSHAKE_TIME`], and none of them can send more than a greeting.
 
-use std::collections::HashMap;
-use std::io::{self, BufReader, Read, Write};
-use std::net::{TcpListener, TcpStream};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+mod link;
+mod members;
+mod newcomer;
+mod poll;
+
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::net::TcpListener;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::RankExit;
 
-use super::keep_alive::enable_keep_alive;
-use super::protocol::{
-    DONE, EXITED, GET, LEAVE, MAGIC, REFUSED, SET, read_byte, read_bytes, read_exit, read_number,
-    write_bytes, write_exit, write_number,
-};
-use super::rank_assignment::RankAssignment;
+use super::protocol::{MAX_VALUE, StoreMessage, StoreRequest};
+use super::random::SystemRandom;
+use super::token::Token;
+use members::{Member, Members};
+use newcomer::{HandshakeState, Newcomer};
+use poll::PollSet;
 
-/// Timeout of the handshake of a connection.
-const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
-/// Timeout of a write to a rank.
-const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
+/// Time for a handshake.
+const HANDSHAKE_TIME: Duration = Duration::from_secs(5);
+/// Most connections that are not admitted, in addition to one for each rank. The oldest one gives way.
+const MAX_NEWCOMERS: usize = 64;
+/// Connections that are accepted in one turn, so that requests of ranks are served in between: as many as the system
+/// keeps.
+const ACCEPTED_PER_TURN: usize = 128;
+/// Pause after an error of `accept`, such as too many open files.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// Longest time between two checks of time limits.
+const TICK: Duration = Duration::from_millis(100);
+/// Most bytes that a rank has sent and the server has not read.
+const MAX_INPUT: usize = MAX_VALUE + 1024;
+/// Most bytes of all keys and values.
+const MAX_STORED: usize = 64 << 20;
 
-/// The state that the connections share.
+/// Settings of the server.
+pub struct ServerSettings {
+    /// Number of ranks.
+    pub world: usize,
+    /// Job identifier.
+    pub job: String,
+    /// Longest wait for a key.
+    pub timeout: Duration,
+    /// Time without a heartbeat after which a rank is given up.
+    pub heartbeat_limit: Duration,
+    /// The token of the job.
+    pub token: Option<Token>,
+    /// Random identifier of the run, which ranks get.
+    pub run_id: String,
+    /// Called on another thread when all ranks are connected.
+    pub when_complete: Option<Box<dyn FnOnce() + Send>>,
+}
+
 struct Server {
-    assignment: RankAssignment,
-    timeout: Duration,
-    state: Mutex<StoreState>,
-    changed: Condvar,
-    /// Lock held while the exit of a rank is announced: every rank receives exits in one order, so a failure before
-    /// those that follow from it.
-    announcing: Mutex<()>,
+    settings: ServerSettings,
+    random: SystemRandom,
+    /// Connections that are not admitted, the oldest first.
+    newcomers: VecDeque<Newcomer>,
+    members: Members,
+    /// Replies with the values, by key.
+    values: HashMap<Vec<u8>, Arc<[u8]>>,
+    /// Bytes of all keys and values.
+    stored: usize,
+    last_tick: Instant,
+    /// The reply to heartbeats.
+    alive: Arc<[u8]>,
 }
 
-#[derive(Default)]
-struct StoreState {
-    values: HashMap<Vec<u8>, Vec<u8>>,
-    ranks: HashMap<u32, ConnectedRank>,
-    /// Ranks that have exited, in the order of their exits.
-    exits: Vec<(u32, RankExit)>,
-}
-
-/// The sending half of a connection, shared by replies and notifications.
-type Sender = Arc<Mutex<TcpStream>>;
-
-/// A refused connection, and the reason.
-type Refusal = (TcpStream, String);
-
-/// A rank that is connected, or was.
-struct ConnectedRank {
-    out: Sender,
-    has_exited: bool,
-}
-
-/// Serves a store on `listener` until the process exits. A get waits for its key for at most `timeout`.
-pub fn serve_store(
-    listener: TcpListener,
-    assignment: RankAssignment,
-    timeout: Duration,
-) -> io::Result<()> {
-    let server = Arc::new(Server::new(assignment, timeout));
-    let accept = move || {
-        for stream in listener.incoming().flatten() {
-            let server = Arc::clone(&server);
-            // A failed connection is reported to the other ranks as the exit of its rank.
-            let serve = move || drop(server.serve_connection(stream));
-            let _ = std::thread::Builder::new().name("store connection".into()).spawn(serve);
-        }
-    };
-    std::thread::Builder::new().name("store".into()).spawn(accept).map(drop)
+/// Serves a store on `listener` until all ranks have ended.
+pub fn serve_store(listener: TcpListener, settings: ServerSettings) -> io::Result<()> {
+    listener.set_nonblocking(true)?;
+    let mut server = Server::new(settings)?;
+    std::thread::Builder::new().name("store".into()).spawn(move || server.run(&listener)).map(drop)
 }
 
 impl Server {
-    fn new(assignment: RankAssignment, timeout: Duration) -> Self {
-        let (state, changed, announcing) = (Mutex::default(), Condvar::new(), Mutex::default());
-        Server { assignment, timeout, state, changed, announcing }
+    fn new(settings: ServerSettings) -> io::Result<Server> {
+        Ok(Server {
+            settings,
+            random: SystemRandom::open()?,
+            newcomers: VecDeque::new(),
+            members: Members::default(),
+            values: HashMap::new(),
+            stored: 0,
+            last_tick: Instant::now(),
+            alive: StoreMessage::Alive(Vec::new()).to_bytes().into(),
+        })
     }
 
-    fn serve_connection(&self, stream: TcpStream) -> io::Result<()> {
-        stream.set_nodelay(true)?;
-        enable_keep_alive(&stream);
-        stream.set_read_timeout(Some(HANDSHAKE_TIMEOUT))?;
-        stream.set_write_timeout(Some(WRITE_TIMEOUT))?;
-        let mut input = BufReader::new(stream.try_clone()?);
-        let (rank, out) = match self.handshake(&mut input, stream) {
-            Ok(admitted) => admitted,
-            Err((mut stream, reason)) => {
-                return send_reply(&mut stream, REFUSED, reason.as_bytes());
+    fn run(&mut self, listener: &TcpListener) {
+        let mut sockets = PollSet::default();
+        let mut accept_after = Instant::now();
+        while self.members.len() < self.settings.world || !self.members.are_gone() {
+            sockets.clear();
+            let accepts =
+                (Instant::now() >= accept_after).then(|| sockets.add(listener, true, false));
+            let ranks: Vec<(u32, usize)> = self
+                .members
+                .iter_mut()
+                .filter_map(|(rank, member)| {
+                    let link = member.link.as_ref()?;
+                    Some((rank, sockets.add(&link.stream, link.reads(), link.writes())))
+                })
+                .collect();
+            let first = ranks.len() + usize::from(accepts.is_some());
+            for newcomer in &self.newcomers {
+                sockets.add(&newcomer.link.stream, true, false);
             }
-        };
-        let outcome = self.serve_rank(rank, &mut input, &out);
-        // Ignored if the rank has announced its exit.
-        self.note_exit(rank, RankExit::Lost);
-        outcome
+            if sockets.wait(TICK).is_err() {
+                // Interrupted by a signal, or out of memory.
+                std::thread::sleep(Duration::from_millis(1));
+                continue;
+            }
+            for (rank, position) in ranks {
+                let ready = sockets.readiness(position);
+                if ready.readable || ready.writable {
+                    self.serve_rank(rank, ready.readable);
+                }
+            }
+            self.advance_newcomers(|index| sockets.readiness(first + index).readable);
+            if accepts.is_some_and(|position| sockets.readiness(position).readable)
+                && !self.accept_newcomers(listener)
+            {
+                accept_after = Instant::now() + ACCEPT_PAUSE;
+            }
+            self.check_times();
+        }
     }
 
-    /// Reads the handshake, and admits or refuses the connection.
-    fn handshake(
-        &self,
-        input: &mut impl Read,
-        stream: TcpStream,
-    ) -> Result<(u32, Sender), Refusal> {
-        let mut read = || -> io::Result<Option<(Vec<u8>, u32, u32)>> {
-            let mut magic = [0; 8];
-            input.read_exact(&mut magic)?;
-            if magic != MAGIC {
-                return Ok(None);
+    /// Accepts connections. Returns false after an error of the system.
+    fn accept_newcomers(&mut self, listener: &TcpListener) -> bool {
+        for _ in 0..ACCEPTED_PER_TURN {
+            match listener.accept() {
+                Ok((stream, _)) => {
+                    let max = MAX_NEWCOMERS + self.settings.world;
+                    if self.newcomers.len() >= max {
+                        self.newcomers.pop_front();
+                    }
+                    self.newcomers.extend(Newcomer::new(stream, Instant::now()));
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return true,
+                Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
+                Err(_) => {
+                    // One file more for the next connection.
+                    self.newcomers.pop_front();
+                    return false;
+                }
             }
-            Ok(Some((read_bytes(input)?, read_number(input)?, read_number(input)?)))
-        };
-        match read() {
-            Err(error) => Err((stream, error.to_string())),
-            Ok(None) => {
-                Err((stream, "it uses another protocol: run one version on all ranks".into()))
+        }
+        true
+    }
+
+    /// Goes on with the handshakes of those that have sent something.
+    fn advance_newcomers(&mut self, is_readable: impl Fn(usize) -> bool) {
+        let newcomers = std::mem::take(&mut self.newcomers);
+        for (index, mut newcomer) in newcomers.into_iter().enumerate() {
+            if newcomer.since.elapsed() > HANDSHAKE_TIME {
+                continue;
             }
-            Ok(Some((job, rank, world))) => self.admit_rank(&job, rank, world, stream),
+            if !is_readable(index) {
+                self.newcomers.push_back(newcomer);
+                continue;
+            }
+            match newcomer.advance(&self.settings, &self.random) {
+                HandshakeState::Waiting => self.newcomers.push_back(newcomer),
+                HandshakeState::Closed => {}
+                HandshakeState::Proven(rank) => self.admit(rank, newcomer),
+            }
         }
     }
 
     /// Admits a rank, once.
-    fn admit_rank(
-        &self,
-        job: &[u8],
-        rank: u32,
-        world: u32,
-        stream: TcpStream,
-    ) -> Result<(u32, Sender), Refusal> {
-        let own_world = self.assignment.world;
-        if job != self.assignment.job.as_bytes() {
-            let reason = "it belongs to another job: stop old processes of other runs, or choose another MASTER_PORT";
-            return Err((stream, reason.into()));
+    fn admit(&mut self, rank: u32, mut newcomer: Newcomer) {
+        if self.members.contains(rank) {
+            newcomer.refuse(&format!(
+                "rank {rank} is already connected: two processes have the same rank, or one was started again by hand; \
+                 check RANK of all processes, or start all of them again"
+            ));
+            return;
         }
-        if world as usize != own_world {
-            return Err((stream, format!("rank 0 expects {own_world} ranks, rank {rank} {world}")));
-        }
-        let mut state = self.lock_state();
-        if rank as usize >= own_world || state.ranks.contains_key(&rank) {
-            let reason = format!(
-                "rank {rank} is already connected: two processes have the same rank; check RANK of all processes"
-            );
-            return Err((stream, reason));
-        }
-        let mut notifications = Vec::new();
-        for (other, exit) in &state.exits {
-            // Writing to a vector does not fail.
-            let _ = write_exit_notification(&mut notifications, *other, exit);
-        }
-        let out = Arc::new(Mutex::new(stream));
-        // Locked before other ranks can notify it: the reply comes first.
-        let mut sender = out.lock().unwrap_or_else(PoisonError::into_inner);
-        state.ranks.insert(rank, ConnectedRank { out: Arc::clone(&out), has_exited: false });
-        drop(state);
-        // A rank that cannot be reached is found to be lost by the next read.
-        let _ = send_reply(&mut sender, DONE, &[]).and_then(|()| sender.write_all(&notifications));
-        drop(sender);
-        Ok((rank, out))
-    }
-
-    fn serve_rank(
-        &self,
-        rank: u32,
-        input: &mut BufReader<TcpStream>,
-        out: &Mutex<TcpStream>,
-    ) -> io::Result<()> {
-        input.get_ref().set_read_timeout(None)?;
-        let send = |kind, bytes: &[u8]| {
-            send_reply(&mut out.lock().unwrap_or_else(PoisonError::into_inner), kind, bytes)
-        };
-        loop {
-            match read_byte(input)? {
-                SET => {
-                    let (key, value) = (read_bytes(input)?, read_bytes(input)?);
-                    self.lock_state().values.insert(key, value);
-                    self.changed.notify_all();
-                    send(DONE, &[])?;
-                }
-                GET => match self.wait_for_value(&read_bytes(input)?) {
-                    Some(value) => send(DONE, &value)?,
-                    None => send(REFUSED, b"no rank has set it")?,
-                },
-                LEAVE => {
-                    self.note_exit(rank, read_exit(input)?);
-                    send(DONE, &[])?;
-                }
-                _ => return Ok(()),
+        let reply = StoreMessage::Done(self.settings.run_id.clone().into_bytes()).to_bytes();
+        self.members.admit(rank, newcomer.link, reply);
+        if self.members.len() == self.settings.world {
+            if let Some(when_complete) = self.settings.when_complete.take() {
+                // It may wait for a file system. Without a thread it is left out.
+                let _ = std::thread::Builder::new().spawn(when_complete);
             }
         }
+        // Requests that came with the proof.
+        self.serve_rank(rank, false);
     }
 
-    /// Notes the exit of a rank, unless it is known, and notifies the others.
-    fn note_exit(&self, rank: u32, exit: RankExit) {
-        let _announcing = self.announcing.lock().unwrap_or_else(PoisonError::into_inner);
-        let others: Vec<_> = {
-            let mut state = self.lock_state();
-            let Some(own) = state.ranks.get_mut(&rank).filter(|own| !own.has_exited) else {
-                return;
+    /// Sends and receives what is possible, and serves the requests of a rank.
+    fn serve_rank(&mut self, rank: u32, is_readable: bool) {
+        let Some(link) = self.members.get_mut(rank).and_then(|member| member.link.as_mut()) else {
+            return;
+        };
+        let sent = link.flush();
+        let space = MAX_INPUT.saturating_sub(link.arrived());
+        let received = if is_readable { link.receive(space) } else { Ok(()) };
+        // Requests that arrived before the end of the connection count.
+        let served = self.serve_requests(rank);
+        if sent.and(received).and(served).is_err() {
+            if let Some(member) = self.members.get_mut(rank) {
+                member.link = None;
+            }
+            // Ignored if the rank has announced its exit.
+            self.members.note_exit(rank, RankExit::Lost);
+        }
+    }
+
+    fn serve_requests(&mut self, rank: u32) -> io::Result<()> {
+        loop {
+            let Some(member) = self.members.get_mut(rank) else { return Ok(()) };
+            let Some(link) = member.link.as_mut().filter(|link| link.reads()) else {
+                return Ok(());
             };
-            own.has_exited = true;
-            state.exits.push((rank, exit.clone()));
-            let others = state.ranks.values().filter(|known| !known.has_exited);
-            others.map(|known| Arc::clone(&known.out)).collect()
-        };
-        for out in others {
-            let mut out = out.lock().unwrap_or_else(PoisonError::into_inner);
-            // A rank that cannot be notified has exited, or its own connection fails.
-            let _ = write_exit_notification(&mut *out, rank, &exit);
-        }
-    }
-
-    /// Waits for the value of `key`, for at most the timeout.
-    fn wait_for_value(&self, key: &[u8]) -> Option<Vec<u8>> {
-        let deadline = Instant::now() + self.timeout;
-        let mut state = self.lock_state();
-        loop {
-            if let Some(value) = state.values.get(key) {
-                return Some(value.clone());
+            let Some(request) = link.read(|bytes| StoreRequest::read(bytes))? else {
+                return Ok(());
+            };
+            let done = || StoreMessage::Done(Vec::new()).to_bytes().into();
+            match request {
+                StoreRequest::Beat(progress) => {
+                    member.beat(progress);
+                    member.send(Arc::clone(&self.alive))?;
+                }
+                // Replies have the order of requests.
+                _ if member.wanted.is_some() => return Err(io::ErrorKind::InvalidData.into()),
+                StoreRequest::Get(key) => match self.values.get(&key) {
+                    Some(reply) => member.send(Arc::clone(reply))?,
+                    None => member.wanted = Some((key, Instant::now() + self.settings.timeout)),
+                },
+                StoreRequest::Set(key, value) => {
+                    let reply = match self.store_value(key, value) {
+                        true => done(),
+                        false => {
+                            let reason = "the store is full: it holds 64 MiB".to_owned();
+                            StoreMessage::Refused(reason).to_bytes().into()
+                        }
+                    };
+                    self.members.get_mut(rank).map_or(Ok(()), |member| member.send(reply))?;
+                }
+                StoreRequest::Leave(exit) => {
+                    self.members.note_exit(rank, exit);
+                    self.members.get_mut(rank).map_or(Ok(()), |member| member.send(done()))?;
+                }
             }
-            let left = deadline.checked_duration_since(Instant::now())?;
-            let waited = self.changed.wait_timeout(state, left);
-            state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 
-    fn lock_state(&self) -> MutexGuard<'_, StoreState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Stores a value, and sends it to the ranks that wait for it. Returns false if there is no space.
+    fn store_value(&mut self, key: Vec<u8>, value: Vec<u8>) -> bool {
+        let reply: Arc<[u8]> = StoreMessage::Done(value).to_bytes().into();
+        let replaced = self.values.get(&key).map_or(0, |old| old.len() + key.len());
+        let stored = self.stored - replaced + reply.len() + key.len();
+        if stored > MAX_STORED {
+            return false;
+        }
+        self.stored = stored;
+        for (_, member) in self.members.iter_mut() {
+            if member.wanted.as_ref().is_some_and(|(wanted, _)| *wanted == key) {
+                member.wanted = None;
+                // A connection that has failed ends when it is read.
+                let _ = member.send(Arc::clone(&reply));
+            }
+        }
+        self.values.insert(key, reply);
+        true
     }
-}
 
-fn send_reply(out: &mut TcpStream, kind: u8, bytes: &[u8]) -> io::Result<()> {
-    let mut message = vec![kind];
-    write_bytes(&mut message, bytes)?;
-    out.write_all(&message)
-}
-
-/// Writes the exit notification of a rank as one message.
-fn write_exit_notification(out: &mut impl Write, rank: u32, exit: &RankExit) -> io::Result<()> {
-    let mut message = vec![EXITED];
-    write_number(&mut message, rank)?;
-    write_exit(&mut message, exit)?;
-    out.write_all(&message)
+    /// Ends waits for keys, and announces ranks without heartbeats.
+    fn check_times(&mut self) {
+        let now = Instant::now();
+        let elapsed = now - self.last_tick;
+        if elapsed < TICK {
+            return;
+        }
+        self.last_tick = now;
+        self.members.pass_time(elapsed, self.settings.heartbeat_limit);
+        self.alive = StoreMessage::Alive(self.members.idle_ranks()).to_bytes().into();
+        for (_, member) in self.members.iter_mut() {
+            let Member { wanted, .. } = member;
+            if wanted.as_ref().is_some_and(|(_, end)| now >= *end) {
+                *wanted = None;
+                let reply = StoreMessage::Refused("no rank has set it".into()).to_bytes();
+                // As above.
+                let _ = member.send(reply.into());
+            }
+        }
+    }
 }
 
 #[cfg(test)]

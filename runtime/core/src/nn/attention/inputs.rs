@@ -4,8 +4,9 @@ use std::panic::Location;
 use std::sync::Arc;
 
 use crate::layout::{DimInfo, Dims, Entry};
+use crate::random;
 use crate::tensor::{Extent, Operand, Rank, Value, enter_region};
-use meshwright_backend::{AttentionShape, Band, SequenceLayout};
+use meshwright_backend::{AttentionShape, Band, GlobalPositions, SequenceLayout, WeightDropout};
 use meshwright_comm::Site;
 
 use super::context::ContextStyle;
@@ -151,7 +152,7 @@ impl<'a> AttentionInputs<'a> {
     /// Returns the sizes of the kernels.
     pub(super) fn shape(&self) -> AttentionShape {
         let (q, k, v) = (self.queries.extents(), self.keys.extents(), self.values.extents());
-        let LayerOptions { window, soft_cap, scale } = self.core.options;
+        let LayerOptions { window, soft_cap, scale, .. } = self.core.options;
         let (heads, kv_heads) = (q[2], k[2]);
         let group = heads.global / kv_heads.global;
         let positions = q[1].global.max(k[1].global);
@@ -171,9 +172,33 @@ impl<'a> AttentionInputs<'a> {
             value_dim: v[3].local,
             scale: scale.unwrap_or(usual.scale),
             soft_cap,
+            dropout: self.dropout(),
             ..usual
         }
     }
+
+    /// Returns the dropout of weights, in training.
+    fn dropout(&self) -> Option<WeightDropout> {
+        let (rank, rate) = (&self.rank, self.core.options.dropout);
+        if !rank.is_training() || rate == 0.0 {
+            return None;
+        }
+        let (q, k) = (self.queries.extents(), self.keys.extents());
+        Some(WeightDropout {
+            key: random::subkey(random::key(rank.seed(), &self.core.path), rank.step()),
+            rate,
+            rows: positions_of(&q[0]),
+            first_head: q[2].offset,
+            queries: positions_of(&q[1]),
+            keys: positions_of(&k[1]),
+        })
+    }
+}
+
+/// Returns the positions of this rank's elements of a dim.
+pub(super) fn positions_of(extent: &Extent) -> GlobalPositions {
+    let (gap_at, gap) = extent.gap();
+    GlobalPositions { first: extent.offset, gap_at, gap }
 }
 
 /// Returns true if the key-value heads of a rank are the ones that its query heads read, or include them.

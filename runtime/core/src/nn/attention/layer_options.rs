@@ -9,12 +9,14 @@ pub(super) struct LayerOptions {
     pub(super) window: Option<usize>,
     pub(super) soft_cap: Option<f32>,
     pub(super) scale: Option<f32>,
+    /// Dropout rate of weights.
+    pub(super) dropout: f32,
 }
 
 impl LayerOptions {
     /// Selects the settings of the attention that `builder` builds. Impossible ones are problems of the model.
     pub(super) fn from_builder(builder: &Builder<'_>) -> LayerOptions {
-        let AttentionOptions { windows, soft_cap, scale, max_distance } =
+        let AttentionOptions { windows, soft_cap, scale, dropout, max_distance } =
             builder.attention_options();
         let of_model = builder.sizes().attention.max_distance;
         if ![of_model, AttentionOptions::default().max_distance].contains(max_distance) {
@@ -36,6 +38,10 @@ impl LayerOptions {
                 ));
             }
         }
+        if !(0.0..1.0).contains(dropout) {
+            builder
+                .problem(format_args!("the dropout rate {dropout} of its weights is not in 0..1"));
+        }
         let window = match windows.as_slice() {
             [] => None,
             [window] => *window,
@@ -51,6 +57,6 @@ impl LayerOptions {
                 windows[layer.unwrap_or_default() % windows.len()]
             }
         };
-        LayerOptions { window, soft_cap: *soft_cap, scale: *scale }
+        LayerOptions { window, soft_cap: *soft_cap, scale: *scale, dropout: *dropout }
     }
 }

@@ -14,6 +14,12 @@ pub struct AttentionOptions {
     pub soft_cap: Option<f32>,
     /// Factor on scores; `None`: `1 / sqrt(D)` for heads of `D` elements.
     pub scale: Option<f32>,
+    /// Dropout rate of weights after the softmax, in training; below 1. The rate of the model,
+    /// [`Sizes::dropout`](crate::nn::Sizes::dropout), is that of [`Dropout`](crate::nn::Dropout) layers alone.
+    ///
+    /// The mask is a function of the seed, the step, the attention's path and the indices of row, head, query and key
+    /// in the global tensors.
+    pub dropout: f32,
     /// Distance from which on all distances have one bucket of a [`RelativeBias`](crate::nn::RelativeBias): an option
     /// of the field of the bias, which [`Sizes::with_attention`](crate::nn::Sizes::with_attention) refuses for the
     /// field of an attention.
@@ -21,8 +27,14 @@ pub struct AttentionOptions {
 }
 
 impl Default for AttentionOptions {
-    /// No windows, no cap, the usual scale, and buckets up to a distance of 128, as in T5.
+    /// No windows, no cap, the usual scale, no dropout, and buckets up to a distance of 128, as in T5.
     fn default() -> AttentionOptions {
-        AttentionOptions { windows: Vec::new(), soft_cap: None, scale: None, max_distance: 128 }
+        AttentionOptions {
+            windows: Vec::new(),
+            soft_cap: None,
+            scale: None,
+            dropout: 0.0,
+            max_distance: 128,
+        }
     }
 }

@@ -39,14 +39,14 @@ impl<N, H, Style> RelativeBias<N, H, Style> {
         let options = builder.attention_options();
         let max_distance = options.max_distance;
         let of_attention = |options: &AttentionOptions| {
-            let AttentionOptions { windows, soft_cap, scale, .. } = options;
-            (windows.clone(), *soft_cap, *scale)
+            let AttentionOptions { windows, soft_cap, scale, dropout, .. } = options;
+            (windows.clone(), *soft_cap, *scale, *dropout)
         };
         let unset = [&builder.sizes().attention, &AttentionOptions::default()].map(of_attention);
         if !unset.contains(&of_attention(options)) {
             builder.problem(format_args!(
-                "a window, soft cap or scale applies to nothing: it is that of an attention, whose own field \
-                 `Sizes::with_attention` takes; a bias has a maximum distance"
+                "a window, soft cap, scale or dropout rate applies to nothing: it is that of an attention, whose own \
+                 field `Sizes::with_attention` takes; a bias has a maximum distance"
             ));
         }
         if buckets < 4 || !buckets.is_multiple_of(2) {

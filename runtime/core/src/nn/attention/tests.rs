@@ -82,6 +82,11 @@ fn impossible_settings_are_refused_at_build() {
         let text = text.replace("soft cap", "scale");
         assert_refused(&sizes().with_attention("core", options), &[&text]);
     }
+    for rate in [-0.1, 1.0, f32::NAN] {
+        let options = AttentionOptions { dropout: rate, ..AttentionOptions::default() };
+        let text = format!("`core`: the dropout rate {rate} of its weights is not in 0..1");
+        assert_refused(&sizes().with_attention("core", options), &[&text]);
+    }
     let by_layer = AttentionOptions { windows: vec![Some(2), None], ..AttentionOptions::default() };
     assert_refused(
         &sizes().with_attention("core", by_layer),
@@ -120,12 +125,13 @@ fn impossible_settings_are_refused_at_build() {
         window(Some(4)),
         AttentionOptions { soft_cap: Some(20.0), ..AttentionOptions::default() },
         AttentionOptions { scale: Some(1.0), ..AttentionOptions::default() },
+        AttentionOptions { dropout: 0.1, ..AttentionOptions::default() },
     ] {
         assert_refused(
             &sizes().with_attention("bias", of_attention),
             &[
-                "`bias`: a window, soft cap or scale applies to nothing: it is that of an attention, whose own field \
-               `Sizes::with_attention` takes; a bias has a maximum distance",
+                "`bias`: a window, soft cap, scale or dropout rate applies to nothing: it is that of an attention, \
+                 whose own field `Sizes::with_attention` takes; a bias has a maximum distance",
             ],
         );
     }
@@ -141,6 +147,33 @@ fn impossible_settings_are_refused_at_build() {
             "`cross`: Heads = 3 is not divisible by KvHeads = 2: each key-value head serves as many query heads",
         ],
     );
+}
+
+/// Weights are dropped in training, by the step and the path of the field, and never in an evaluation.
+#[test]
+fn weights_are_dropped_in_training_alone() {
+    let rank = rank();
+    let options = AttentionOptions { dropout: 0.5, ..AttentionOptions::default() };
+    let dropped = build::<Model>(&rank, &sizes().with_attention("core", options)).unwrap();
+    let whole = build::<Model>(&rank, &sizes()).unwrap();
+    let operand = |heads| [2, 6, heads, 4];
+    let run = |model: &Model| {
+        let q: Operand<Seq, Heads> = ones(&rank, &operand(4));
+        let [k, v]: [Operand<Seq, KvHeads>; 2] = [(); 2].map(|()| ones(&rank, &operand(2)));
+        model.core.forward(&(q, k, v)).to_local_vec()
+    };
+    let undropped = run(&whole.model);
+    let in_step = |step: u64| {
+        rank.set_step(step);
+        run(&dropped.model)
+    };
+    let [first, second, again] = [0, 1, 0].map(in_step);
+    assert_ne!(first, undropped);
+    assert_ne!(first, second);
+    assert_eq!(first, again);
+    assert_eq!(rank.evaluate(|| run(&dropped.model)), undropped);
+    // Positions whose weights are all dropped are zero, and the only weight of the first position is 0 or 2.
+    assert!(first.chunks_exact(16 * 6).all(|row| row[..16].iter().all(|x| [0.0, 2.0].contains(x))));
 }
 
 /// Windows of the layers of a stack repeat, and the layers of a pipeline stage have the windows that they have in the

@@ -17,6 +17,7 @@ use super::ScratchParts;
 use super::backward_tiles::{BackwardTiles, KEYS};
 #[cfg(target_arch = "x86_64")]
 use super::dots;
+use super::dropout::WeightFactors;
 use super::head_sums::HeadSums;
 use super::heads::{Head, Heads};
 use super::mask::{Mask, VisibleKeys};
@@ -75,6 +76,7 @@ pub fn attention_backward<T: Float>(
         shifts: &shifts,
         mask: Mask::new(s, ranges),
         scoring: Scoring::new(s, bias),
+        dropout: WeightFactors::new(s),
         dq: Results::new(dq, s.queries, q_sizes, accumulate),
         no_gradient: vec![0.0; s.head_dim],
         dk: Results::new(dk, s.keys, k_sizes, accumulate),
@@ -163,6 +165,7 @@ struct BackwardCall<'a, T> {
     shifts: &'a [f32],
     mask: Mask,
     scoring: Scoring<'a>,
+    dropout: Option<WeightFactors>,
     dq: Results<'a, T>,
     /// The gradient of a query that sees no key.
     no_gradient: Vec<f32>,
@@ -217,12 +220,13 @@ impl<'a, T: Float> BackwardCall<'a, T> {
         tiles: &mut (dyn BackwardTiles<'_, T> + '_),
     ) {
         tiles.finish_keys();
+        let kept = self.dropout.as_ref().map_or(1.0, |dropout| dropout.kept);
         for (row, key) in keys.enumerate() {
             let at = [sample, key, kv_head];
             // SAFETY: these keys of this sample and key/value head belong to one task alone.
             unsafe { self.dk.put_row(at, tiles.key_gradient(row), 1.0) };
             // SAFETY: as above.
-            unsafe { self.dv.put_row(at, tiles.value_gradient(row), 1.0) };
+            unsafe { self.dv.put_row(at, tiles.value_gradient(row), kept) };
         }
     }
 }

@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 
 use super::{BackwardCall, queries_that_see};
 use crate::attention::backward_tiles::{BackwardTiles, KEYS, QUERIES};
+use crate::attention::dropout::multiply_each;
 use crate::attention::mask::VisibleKeys;
 use crate::attention::online_softmax::{multiply_visible, softmax_backward};
 use crate::attention::{LINE, ScratchParts};
@@ -16,13 +17,16 @@ pub(super) struct TileScratch<'a> {
     dscores: &'a mut [f32],
     /// Derivatives of scores with respect to dot products, if these are not the scale alone.
     slopes: &'a mut [f32],
+    /// Factors of weights, if there is dropout.
+    factors: &'a mut [f32],
 }
 
 impl<'a> TileScratch<'a> {
-    fn scratch_lens<T>(call: &BackwardCall<T>) -> [usize; 3] {
+    fn scratch_lens<T>(call: &BackwardCall<T>) -> [usize; 4] {
         let keys = KEYS.min(call.s.keys.len).next_multiple_of(LINE);
         let tile = keys * QUERIES.min(call.s.queries.len);
-        [tile, tile, if call.scoring.is_plain() { 0 } else { tile }]
+        let needed = |is_needed: bool| if is_needed { tile } else { 0 };
+        [tile, tile, needed(!call.scoring.is_plain()), needed(call.dropout.is_some())]
     }
 
     pub fn len<T>(call: &BackwardCall<T>) -> usize {
@@ -30,8 +34,9 @@ impl<'a> TileScratch<'a> {
     }
 
     pub fn new<T>(call: &BackwardCall<T>, parts: &mut ScratchParts<'a>) -> Self {
-        let [weights, dscores, slopes] = Self::scratch_lens(call).map(|len| parts.take_part(len));
-        TileScratch { weights, dscores, slopes }
+        let [weights, dscores, slopes, factors] =
+            Self::scratch_lens(call).map(|len| parts.take_part(len));
+        TileScratch { weights, dscores, slopes, factors }
     }
 }
 
@@ -85,7 +90,7 @@ impl<'a, 's, T: Float> HeadBackward<'a, 's, T> {
         queries: &Range<usize>,
         keys: &Range<usize>,
     ) {
-        let BackwardCall { s, scoring, dbias, flops, .. } = self.call;
+        let BackwardCall { s, scoring, dropout, dbias, flops, .. } = self.call;
         let [sample, head] = self.at;
         let row = tiles.row_len(keys.len());
         let visible = self.visible.of_queries(queries.clone());
@@ -94,6 +99,12 @@ impl<'a, 's, T: Float> HeadBackward<'a, 's, T> {
         let query_rows = queries.start - first_query..queries.end - first_query;
         let key_rows = keys.start - first_key..keys.end - first_key;
         tiles.products(query_rows.clone(), key_rows.clone(), weights, dscores);
+        if let Some(dropout) = dropout {
+            let factors = &mut self.scratch.factors[..queries.len() * row];
+            factors.fill(1.0);
+            dropout.multiply([sample, head], queries.clone(), keys.clone(), row, factors);
+            multiply_each(dscores, factors, dropout.kept);
+        }
         let of_rows = [&self.lse[queries.clone()], &self.shifts[queries.clone()]];
         let block = [keys.start, keys.len()];
         if scoring.is_plain() {
@@ -109,6 +120,9 @@ impl<'a, 's, T: Float> HeadBackward<'a, 's, T> {
                 distances.add_tile(queries.clone(), visible, block, row, dscores, part);
             }
             multiply_visible(dscores, slopes, row, visible, block);
+        }
+        if dropout.is_some() {
+            multiply_each(weights, &self.scratch.factors[..queries.len() * row], 1.0);
         }
         let pairs = (queries.len() * keys.len()) as u64;
         let per_pair = (6 * s.head_dim + 4 * s.value_dim) as u64;

@@ -77,6 +77,9 @@ __device__ inline void backward_keys(const bf16* q, const bf16* k, const bf16* v
         }
         if (!sees) continue;
 
+        Dropped dropped;
+        if constexpr (DROPOUT)
+            dropped = draw_tile<true>(first_row, col, at.batch, first_head + step / head_steps, x);
         Sums<COLS> scores, gradients;
         scores.clear();
         multiply_transposed<HEAD_DIM>(scores, keys + warp_row * STRIDE, queries);
@@ -109,9 +112,11 @@ __device__ inline void backward_keys(const bf16* q, const bf16* k, const bf16* v
                         score = hidden ? 0 : weight(converted.value, scale_log2, query);
                         if constexpr (OF_KEYS) {
                             float& gradient = gradients.at[m][n][2 * i + e];
+                            if constexpr (DROPOUT) gradient *= dropped.factor(m, n, 2 * i + e, x.kept);
                             gradient = score_gradient(score, gradient, query);
                             if constexpr (SOFT_CAP) gradient *= converted.slope;
                         }
+                        if constexpr (DROPOUT && OF_VALUES) score *= dropped.factor(m, n, 2 * i + e, 1);
                     }
             }
         if constexpr (OF_VALUES) multiply<VALUE_DIM>(value_sums, scores, douts);
@@ -121,6 +126,7 @@ __device__ inline void backward_keys(const bf16* q, const bf16* k, const bf16* v
         key_sums.scale(s.scale);
         store_rows(key_rows<HEAD_DIM>(dk, at.batch, at.head, s), first_row, key_sums, keys + warp_row * STRIDE);
     }
+    if constexpr (DROPOUT && OF_VALUES) value_sums.scale(x.kept);
     if constexpr (OF_VALUES)
         store_rows(key_rows<VALUE_DIM>(dv, at.batch, at.head, s), first_row, value_sums,
                    values + warp_row * VALUE_STRIDE);

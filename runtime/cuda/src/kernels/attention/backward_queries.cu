@@ -67,6 +67,8 @@ KERNEL_BOUNDS(attention_backward_queries, THREADS, BLOCKS)
         }
         if (!sees) continue;
 
+        Dropped dropped;
+        if constexpr (DROPOUT) dropped = draw_tile<false>(first_row, col, at.batch, at.head, x);
         Sums<COLS> scores, gradients;
         scores.clear();
         multiply_transposed<HEAD_DIM>(scores, queries + warp_row * STRIDE, keys);
@@ -88,7 +90,9 @@ KERNEL_BOUNDS(attention_backward_queries, THREADS, BLOCKS)
                         float& score = scores.at[m][n][2 * i + e];
                         Score converted = convert(score, bias, first_row + row, of_lane + n * 8 + e, s, x);
                         float p = weight(converted.value, scale_log2, numbers[m][i]);
-                        score = score_gradient(p, gradients.at[m][n][2 * i + e], numbers[m][i]);
+                        float gradient = gradients.at[m][n][2 * i + e];
+                        if constexpr (DROPOUT) gradient *= dropped.factor(m, n, 2 * i + e, x.kept);
+                        score = score_gradient(p, gradient, numbers[m][i]);
                         if constexpr (SOFT_CAP) score *= converted.slope;
                         if (masks && (n * 8 + e >= seen || (RANGES && n * 8 + e < hidden))) score = 0;
                     }

@@ -1,4 +1,4 @@
-// Gradient of the distance bias, deterministic.
+// Gradient of the distance bias, deterministic. The includer defines DROPOUT, 0 or 1.
 //
 // A block owns a head and a diagonal of tiles of scores, so that every thread's scores have one distance. The sums of a
 // block go to a row of `partials`; a second kernel adds those that belong to one value of the bias.
@@ -36,6 +36,7 @@ __device__ inline void bias_partials(const T* q, const T* k, const T* v, const T
             uint64_t number = ((uint64_t)batch * s.heads + head) * s.q_pitch + min(row + i, s.q_len - 1);
             float product = dot(queries + i * stride_of(head_dim), keys + j * stride_of(head_dim), head_dim);
             float weight_gradient = dot(douts + i * stride_of(value_dim), values + j * stride_of(value_dim), value_dim);
+            if constexpr (DROPOUT) weight_gradient *= factor_of(batch, head, row + i, col + j, x);
             bool seen = seen_by(row + i, batch, s, x).has(col + j);
             float score = score_of(product, head, row + i, col + j, s, x).value;
             sum += gradients(score, weight_gradient, lse[number], delta[number], seen).score;

@@ -77,6 +77,17 @@ __device__ inline void mask(Sums<COLS>& scores, int first_row, int first_col, co
         }
 }
 
+// Multiplies weights by 0 or 1. The factor of kept ones follows after the sums, so that the rounded weights are those
+// without dropout.
+__device__ inline void drop(Sums<COLS>& weights, const Dropped& dropped) {
+#pragma unroll
+    for (int m = 0; m < ROW_TILES; m++)
+#pragma unroll
+        for (int n = 0; n < COLS / 8; n++)
+#pragma unroll
+            for (int e = 0; e < 4; e++) weights.at[m][n][e] *= dropped.factor(m, n, e, 1);
+}
+
 // Grid: tiles of queries * heads * batch. `lse` is [batch, heads, q_pitch]. The scale is positive.
 KERNEL_BOUNDS(attention_forward, THREADS, BLOCKS)
 (const bf16* q, const bf16* k, const bf16* v, Result* out, float* lse, Sizes s, Extras x) {
@@ -121,9 +132,11 @@ KERNEL_BOUNDS(attention_forward, THREADS, BLOCKS)
         __syncthreads();
         load_tile<COLS>(values, v_rows, col);
         Sums<COLS> scores;
+        Dropped dropped;
         bool sees = col < n_warp_keys;
         if constexpr (RANGES) sees = col < warp_seen[WARP_ROWS - 1].end && col + COLS > warp_seen[0].first;
         if (sees) {
+            if constexpr (DROPOUT) dropped = draw_tile<false>(first_row, col, at.batch, at.head, x);
             scores.clear();
             multiply_transposed<HEAD_DIM>(scores, warp_queries, keys);
         }
@@ -137,6 +150,7 @@ KERNEL_BOUNDS(attention_forward, THREADS, BLOCKS)
             if constexpr (RANGES) masks = col < warp_seen[WARP_ROWS - 1].first || col + COLS > warp_seen[0].end;
             if (masks) mask(scores, first_row, col, warp_seen, s);
             weigh(scores, softmax, sums, scale_log2);
+            if constexpr (DROPOUT) drop(scores, dropped);
             multiply<VALUE_DIM>(sums, scores, values);
         }
     }
@@ -157,6 +171,7 @@ KERNEL_BOUNDS(attention_forward, THREADS, BLOCKS)
                 max = with_sink;
             }
             factor[m][i] = sum == 0 ? 0.0f : correction * reciprocal_fast(sum);
+            if constexpr (DROPOUT) factor[m][i] *= x.kept;
             int row = first_row + m * 16 + i * 8 + lane / 4;
             if (lane % 4 == 0 && row < s.q_len) lse_rows[row] = max + logf(sum);
         }

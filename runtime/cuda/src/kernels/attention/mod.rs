@@ -7,25 +7,36 @@ use std::sync::Mutex;
 use crate::KernelSource;
 use crate::gpu::lock_unpoisoned;
 
+/// Declares a source of kernels without tensor cores, with dropout or without it.
+macro_rules! plain_source {
+    ($name:literal, $dropout:literal, $kernels:literal) => {
+        KernelSource {
+            name: Cow::Borrowed($name),
+            text: Cow::Borrowed(concat!(
+                "#define DROPOUT ",
+                $dropout,
+                "\n",
+                include_str!("../philox.cuh"),
+                include_str!("sizes.cuh"),
+                include_str!("dropout.cuh"),
+                include_str!("plain.cuh"),
+                include_str!($kernels)
+            )),
+        }
+    };
+}
+
 /// The attention kernels without tensor cores.
-pub static PLAIN: KernelSource = KernelSource {
-    name: Cow::Borrowed("attention_plain"),
-    text: Cow::Borrowed(concat!(
-        include_str!("sizes.cuh"),
-        include_str!("plain.cuh"),
-        include_str!("plain.cu")
-    )),
-};
+pub static PLAIN: KernelSource = plain_source!("attention_plain", 0, "plain.cu");
+
+/// The same with dropout of weights, compiled on first use.
+pub static PLAIN_DROPOUT: KernelSource = plain_source!("attention_plain_dropout", 1, "plain.cu");
 
 /// The gradient of distance biases.
-pub static BIAS: KernelSource = KernelSource {
-    name: Cow::Borrowed("attention_bias"),
-    text: Cow::Borrowed(concat!(
-        include_str!("sizes.cuh"),
-        include_str!("plain.cuh"),
-        include_str!("bias.cu")
-    )),
-};
+pub static BIAS: KernelSource = plain_source!("attention_bias", 0, "bias.cu");
+
+/// The same with dropout of weights, compiled on first use.
+pub static BIAS_DROPOUT: KernelSource = plain_source!("attention_bias_dropout", 1, "bias.cu");
 
 /// Kernels around attention that all implementations use.
 pub static AUXILIARY: KernelSource = KernelSource {
@@ -55,6 +66,8 @@ pub struct Variant {
     pub bias: bool,
     /// Adds a sink to the keys of each query, in the forward pass.
     pub sinks: bool,
+    /// Drops weights.
+    pub dropout: bool,
     /// Writes results in f32.
     pub wide: bool,
     /// Accumulates results.
@@ -63,21 +76,22 @@ pub struct Variant {
 
 impl Variant {
     /// Returns the flags and their names.
-    fn flags(&self) -> [(bool, &'static str); 6] {
-        let &Variant { ranges, soft_cap, bias, sinks, wide, accumulate } = self;
+    fn flags(&self) -> [(bool, &'static str); 7] {
+        let &Variant { ranges, soft_cap, bias, sinks, dropout, wide, accumulate } = self;
         [
             (ranges, "RANGES"),
             (soft_cap, "SOFT_CAP"),
             (bias, "BIAS"),
             (sinks, "SINKS"),
+            (dropout, "DROPOUT"),
             (wide, "WIDE"),
             (accumulate, "ACCUMULATE"),
         ]
     }
 
-    /// Returns true if scores are converted one by one, which takes registers.
+    /// Returns true if scores are converted or weights dropped one by one, which takes registers.
     fn converts(&self) -> bool {
-        self.soft_cap || self.bias
+        self.soft_cap || self.bias || self.dropout
     }
 
     /// Returns true if scores need more registers than in causal attention.
@@ -126,8 +140,10 @@ impl AttentionTiles {
     /// Returns the tiles of the forward pass; `dims` are the elements of one head of queries and keys, and of values.
     pub fn forward(dims: [usize; 2], variant: Variant) -> AttentionTiles {
         let (row_tiles, cols, blocks) = match dims[0].max(dims[1]) {
+            ..=64 if variant.dropout => (2, 32, 2),
             ..=64 if variant.is_large() => (2, 64, 2),
             ..=64 => (2, 64, 3),
+            65..=128 if variant.dropout => (1, 64, 2),
             65..=128 if variant.converts() || variant.wide => (2, 32, 2),
             65..=128 if fits_wide_steps(dims, variant) => (2, 64, 2),
             65..=128 => (2, 32, 2),
@@ -223,9 +239,14 @@ impl AttentionTiles {
                 name += &format!("_{}", flag.to_lowercase());
             }
         }
-        text += include_str!("sizes.cuh");
-        text += include_str!("tiles.cuh");
-        text += include_str!("scores.cuh");
+        text += concat!(
+            include_str!("../philox.cuh"),
+            include_str!("sizes.cuh"),
+            include_str!("dropout.cuh"),
+            include_str!("tiles.cuh"),
+            include_str!("scores.cuh"),
+            include_str!("dropout_tiles.cuh")
+        );
         text += kernels;
         // Leaked to a borrowed text, so that clones are free.
         KernelSource { name: Cow::Owned(name), text: Cow::Borrowed(text.leak()) }

@@ -1,5 +1,5 @@
 // Attention without tensor cores, for f32 and for operands that the tensor-core kernels do not support: any head dim,
-// any alignment. Results are of type O: that of the operands, or f32.
+// any alignment. Results are of type O: that of the operands, or f32. The includer defines DROPOUT, 0 or 1.
 
 // Updates this thread's elements of sums[i, :] = sums[i, :] * factor + weights[i, :] * rows.
 __device__ inline void add_weighted(float* sums, float factor, const float* weights, const float* rows, int dim) {
@@ -56,6 +56,7 @@ __device__ inline void forward(const T* q, const T* k, const T* v, O* out, float
         float correction = expf(max - base), weight = expf(score - base);
         max = new_max;
         sum = sum * correction + warp_reduce(weight, Sum(), TILE);
+        if constexpr (DROPOUT) weight *= factor_of(at.batch, at.head, row, col + j, x);
         weights[i * TILE + j] = weight;
         __syncwarp();
         add_weighted(sums, correction, weights, values, value_dim);
@@ -97,6 +98,7 @@ __device__ inline void backward_queries(const T* q, const T* k, const T* v, cons
         __syncthreads();
         float product = dot(queries + i * stride_of(head_dim), keys + j * stride_of(head_dim), head_dim);
         float weight_gradient = dot(douts + i * stride_of(value_dim), values + j * stride_of(value_dim), value_dim);
+        if constexpr (DROPOUT) weight_gradient *= factor_of(at.batch, at.head, row, col + j, x);
         Score score = score_of(product, at.head, row, col + j, s, x);
         Gradients of_score = gradients(score.value, weight_gradient, row_lse, row_delta, seen.has(col + j));
         weights[i * TILE + j] = of_score.score * score.slope;
@@ -143,9 +145,11 @@ __device__ inline void backward_keys(const T* q, const T* k, const T* v, const T
             float product = dot(keys + i * stride_of(head_dim), queries + j * stride_of(head_dim), head_dim);
             float weight_gradient = dot(values + i * stride_of(value_dim), douts + j * stride_of(value_dim), value_dim);
             bool seen = seen_by(col + j, at.batch, s, x).has(key);
+            float factor = 1;
+            if constexpr (DROPOUT) factor = factor_of(at.batch, head, col + j, key, x);
             Score score = score_of(product, head, col + j, key, s, x);
-            Gradients of_score = gradients(score.value, weight_gradient, lse[number], delta[number], seen);
-            weights[i * TILE + j] = of_score.weight;
+            Gradients of_score = gradients(score.value, weight_gradient * factor, lse[number], delta[number], seen);
+            weights[i * TILE + j] = of_score.weight * factor;
             score_gradients[i * TILE + j] = of_score.score * score.slope;
             __syncwarp();
             add_weighted(key_sums, 1, score_gradients, queries, head_dim);
@@ -156,18 +160,25 @@ __device__ inline void backward_keys(const T* q, const T* k, const T* v, const T
     write(key_rows(dv, at, at.head, s, value_dim), at.first_row, value_sums, 1, x.accumulate != 0);
 }
 
+// Draws take more registers than as many threads as a block may have could get.
+#if DROPOUT
+#define PLAIN_KERNEL(NAME) KERNEL_BOUNDS(NAME, THREADS, 2)
+#else
+#define PLAIN_KERNEL(NAME) KERNEL(NAME)
+#endif
+
 // Grids: tiles of queries * heads * batch; of `keys`, tiles of keys * kv_heads * batch. The scale is positive.
 #define KERNELS(NAMES, T, O)                                                                                           \
-    KERNEL(attention_plain_forward_##NAMES)                                                                            \
+    PLAIN_KERNEL(attention_plain_forward_##NAMES)                                                                      \
     (const T* q, const T* k, const T* v, O* out, float* lse, Sizes s, Extras x, int head_dim, int value_dim) {         \
         forward(q, k, v, out, lse, s, x, head_dim, value_dim);                                                         \
     }                                                                                                                  \
-    KERNEL(attention_plain_backward_queries_##NAMES)                                                                   \
+    PLAIN_KERNEL(attention_plain_backward_queries_##NAMES)                                                             \
     (const T* q, const T* k, const T* v, const T* dout, const float* lse, const float* delta, O* dq, Sizes s,          \
      Extras x, int head_dim, int value_dim) {                                                                          \
         backward_queries(q, k, v, dout, lse, delta, dq, s, x, head_dim, value_dim);                                    \
     }                                                                                                                  \
-    KERNEL(attention_plain_backward_keys_##NAMES)                                                                      \
+    PLAIN_KERNEL(attention_plain_backward_keys_##NAMES)                                                                \
     (const T* q, const T* k, const T* v, const T* dout, const float* lse, const float* delta, O* dk, O* dv, Sizes s,   \
      Extras x, int head_dim, int value_dim) {                                                                          \
         backward_keys(q, k, v, dout, lse, delta, dk, dv, s, x, head_dim, value_dim);                                   \

@@ -98,6 +98,11 @@ __device__ inline Score score_of(float product, int head, int query, int key, co
     return score;
 }
 
+// The factor of a weight by dropout.
+__device__ inline float factor_of(int batch, int head, int query, int key, const Extras& x) {
+    return word_of(query, key, head_of_draws(batch, head, x), x) < x.threshold ? 0.0f : x.kept;
+}
+
 // Weight of a score, and the gradient of the score.
 struct Gradients {
     float weight, score;

@@ -14,7 +14,14 @@ struct Sizes {
     __device__ int first_reader(int kv_head) const { return min(heads, max(0, kv_head * group - first_head)); }
 };
 
-// Masks, biases and sinks, with the memory layout of `Extras` in ops/attention/sizes.rs. Zeros: none.
+// Positions of indices in a global dim: from `gap_at` on, `gap` positions are left out.
+struct Positions {
+    int first, gap_at, gap;
+
+    __device__ uint32_t at(int index) const { return first + index + (index >= gap_at ? gap : 0); }
+};
+
+// Masks, biases, sinks and dropout, with the memory layout of `Extras` in ops/attention/sizes.rs. Zeros: none.
 struct Extras {
     // Query i of a sample attends to the keys first[i] <= key < end[i], [batch, q_pitch], instead of the keys of
     // `reach`. Neither decreases from one query to the next.
@@ -27,6 +34,14 @@ struct Extras {
     float soft_cap;
     // Gradients are accumulated.
     uint32_t accumulate;
+    // Dropout of weights: key of the draws, number below which the words of dropped weights are, factor of the others.
+    uint64_t key;
+    uint32_t threshold;
+    float kept;
+    int dropout_head;
+    Positions rows, queries, keys;
+    // 1 if 16 queries, or keys, from a multiple of 16 on are at 16 positions from a multiple of 16 on.
+    uint32_t aligned_queries, aligned_keys;
 
     __device__ int distance(int query, int key) const { return min(max(key - query + zero, 0), distances - 1); }
 };

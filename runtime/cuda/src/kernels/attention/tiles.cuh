@@ -2,7 +2,7 @@
 // 16 * ROW_TILES of them per warp, and iterates over the other side in steps of COLS columns.
 //
 // The includer defines HEAD_DIM, VALUE_DIM, WARPS, ROW_TILES, COLS and BLOCKS; and the variant, each 0 or 1: RANGES
-// (keys per query instead of `reach`), SOFT_CAP, BIAS, SINKS, WIDE (results in f32) and ACCUMULATE.
+// (keys per query instead of `reach`), SOFT_CAP, BIAS, SINKS, DROPOUT, WIDE (results in f32) and ACCUMULATE.
 //
 // Tiles in shared memory are padded to rows of an odd number of 16-byte units, so that the eight rows of each matrix
 // that `ldmatrix_x4` reads are in different banks.

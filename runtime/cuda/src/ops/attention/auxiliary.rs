@@ -1,7 +1,7 @@
 //! Launches of the kernels around attention.
 
 use crate::gpu::args;
-use crate::kernels::attention::{AUXILIARY, BIAS};
+use crate::kernels::attention::{AUXILIARY, BIAS, BIAS_DROPOUT};
 use crate::{GpuContext, Grid};
 use meshwright_backend::ops::attention::MergeAttentionArgs;
 use meshwright_backend::{AttentionShape, KeyRanges, View};
@@ -137,6 +137,7 @@ pub(super) fn bias_gradients(
     distances: usize,
 ) {
     let &Given { q, k, v, dout, lse, delta } = given;
+    let source = if s.dropout.is_some() { &BIAS_DROPOUT } else { &BIAS };
     let name = format!("attention_bias_partials_{}", float_name(q.dtype()));
     let (sizes, diagonals) = (AttentionSizes::new(s), diagonals(s));
     let [batch, head_dim, value_dim] = [s.batch, s.head_dim, s.value_dim].map(|size| size as i32);
@@ -150,13 +151,13 @@ pub(super) fn bias_gradients(
         q, k, v, dout, lse, delta, partials, of_all, batch, sizes, extras, head_dim, value_dim
     ];
     // SAFETY: the views have the sizes of the shape, and the workspace has room for the partials.
-    unsafe { gpu.launch((&BIAS, &name), grid, args) };
+    unsafe { gpu.launch((source, &name), grid, args) };
 
     let grid = covering(gpu, (s.heads * distances * 32) as u64);
     let dbias = address(dbias);
     let args = args![partials, dbias, of_all, sizes, extras];
     // SAFETY: as above.
-    unsafe { gpu.launch((&BIAS, "attention_bias_gradients"), grid, args) };
+    unsafe { gpu.launch((source, "attention_bias_gradients"), grid, args) };
 }
 
 /// Returns the diagonals of tiles of scores.

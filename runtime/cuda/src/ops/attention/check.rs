@@ -65,6 +65,13 @@ fn shape(s: &AttentionShape) {
         assert!(layout.len <= layout.pitch, "samples do not overlap: {s:?}");
         assert!(layout.pitch < MOST, "positions are counted in 32 bits: {s:?}");
     }
+    if let Some(dropout) = &s.dropout {
+        let last =
+            [(dropout.rows, s.batch), (dropout.queries, s.queries.len), (dropout.keys, s.keys.len)]
+                .map(|(positions, len)| positions.position(len));
+        let are_few = last.iter().all(|last| *last < MOST) && dropout.first_head < MOST;
+        assert!(are_few, "positions of dropout are counted in 32 bits: {s:?}");
+    }
     let all_heads = (kv_heads + 1).checked_mul(group).and_then(|all| all.checked_add(first_head));
     assert!(all_heads.is_some_and(|all| all < MOST), "heads are counted in 32 bits: {s:?}");
 }

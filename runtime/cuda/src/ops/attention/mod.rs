@@ -20,7 +20,7 @@ mod report;
 mod sizes;
 mod tensor;
 
-use crate::kernels::attention::{PLAIN, Variant};
+use crate::kernels::attention::Variant;
 use crate::{CudaBackend, GpuContext, PassDirection};
 use meshwright_backend::ops::attention::{
     AttentionArgs, AttentionBackwardArgs, MergeAttentionArgs,
@@ -82,6 +82,7 @@ fn attention(gpu: &GpuContext, s: &AttentionShape, args: AttentionArgs) -> u64 {
             soft_cap: s.soft_cap.is_some(),
             bias: bias.is_some(),
             sinks: sinks.is_some(),
+            dropout: s.dropout.is_some(),
             ..Variant::default()
         };
         let kernel = tensor::forward_kernel(gpu, s, variant, &operands);
@@ -93,7 +94,7 @@ fn attention(gpu: &GpuContext, s: &AttentionShape, args: AttentionArgs) -> u64 {
             refusal,
             &|| match &kernel {
                 Some(tiles) => tiles.source().name.to_string(),
-                None => PLAIN.name.to_string(),
+                None => plain::source(s).name.to_string(),
             },
         );
         match kernel {
@@ -142,6 +143,7 @@ fn attention_backward(gpu: &GpuContext, s: &AttentionShape, args: AttentionBackw
         ranges: scratch.bounds.is_some(),
         soft_cap: s.soft_cap.is_some(),
         bias: bias.is_some(),
+        dropout: s.dropout.is_some(),
         accumulate,
         ..Variant::default()
     };
@@ -154,7 +156,7 @@ fn attention_backward(gpu: &GpuContext, s: &AttentionShape, args: AttentionBackw
         refusal,
         &|| match &kernels {
             Some(kernels) => kernels.names(),
-            None => PLAIN.name.to_string(),
+            None => plain::source(s).name.to_string(),
         },
     );
     match kernels {

@@ -1,8 +1,8 @@
 //! Attention kernels without tensor cores.
 
 use crate::gpu::args;
-use crate::kernels::attention::PLAIN;
-use crate::{GpuContext, Grid};
+use crate::kernels::attention::{PLAIN, PLAIN_DROPOUT};
+use crate::{GpuContext, Grid, KernelSource};
 use meshwright_backend::{AttentionShape, View};
 
 use super::super::launch::{address, float_name};
@@ -28,6 +28,11 @@ pub(super) struct PlainTiles {
     pub(super) scores: usize,
 }
 
+/// Returns the source of the kernels.
+pub(super) fn source(s: &AttentionShape) -> &'static KernelSource {
+    if s.dropout.is_some() { &PLAIN_DROPOUT } else { &PLAIN }
+}
+
 pub(super) fn forward(
     gpu: &GpuContext,
     s: &AttentionShape,
@@ -43,7 +48,7 @@ pub(super) fn forward(
     let sizes = AttentionSizes::new(s);
     let args = args![q, k, v, out, lse, sizes, extras, head_dim, value_dim];
     // SAFETY: the views have the sizes of the shape.
-    unsafe { gpu.launch((&PLAIN, &name), grid, args) };
+    unsafe { gpu.launch((source(s), &name), grid, args) };
 }
 
 /// Launches the backward kernels.
@@ -68,7 +73,7 @@ pub(super) fn backward(
     };
     let args = args![q, k, v, dout, lse, delta, dk, dv, sizes, extras, head_dim, value_dim];
     // SAFETY: the views have the sizes of the shape.
-    unsafe { gpu.launch((&PLAIN, &of_keys), grid_of_keys, args) };
+    unsafe { gpu.launch((source(s), &of_keys), grid_of_keys, args) };
 
     let grid_of_queries = Grid {
         blocks: blocks(s, s.queries.len, s.heads, TILE),
@@ -76,7 +81,7 @@ pub(super) fn backward(
     };
     let args = args![q, k, v, dout, lse, delta, dq, sizes, extras, head_dim, value_dim];
     // SAFETY: as above.
-    unsafe { gpu.launch((&PLAIN, &of_queries), grid_of_queries, args) };
+    unsafe { gpu.launch((source(s), &of_queries), grid_of_queries, args) };
 }
 
 /// Returns the name of the kernel for operands of the dtype of `of`, with results of the dtype of `to`.

@@ -51,8 +51,9 @@ fn describe_sizes(s: &AttentionShape) -> String {
         }
     };
     let cap = s.soft_cap.map_or(String::new(), |cap| format!(", soft cap {cap}"));
+    let dropout = s.dropout.map_or("", |_| ", dropout");
     format!(
-        "{batch} x {} x {}, {heads}/{kv_heads} heads of {dim}, {band}{cap}",
+        "{batch} x {} x {}, {heads}/{kv_heads} heads of {dim}, {band}{cap}{dropout}",
         queries.len, keys.len
     )
 }

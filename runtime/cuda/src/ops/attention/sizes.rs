@@ -3,7 +3,7 @@
 use bytemuck::{Pod, Zeroable};
 
 use crate::ops::launch::address;
-use meshwright_backend::{AttentionShape, DistanceBias, View};
+use meshwright_backend::{AttentionShape, DistanceBias, GlobalPositions, View, WeightDropout};
 
 /// Argument `Sizes` of the kernels, with the same layout as in `sizes.cuh`.
 #[repr(C)]
@@ -56,6 +56,15 @@ pub(super) struct ExtraArguments {
     zero: i32,
     soft_cap: f32,
     accumulate: u32,
+    key: u64,
+    threshold: u32,
+    kept: f32,
+    dropout_head: i32,
+    rows: [i32; 3],
+    queries: [i32; 3],
+    keys: [i32; 3],
+    aligned_queries: u32,
+    aligned_keys: u32,
 }
 
 impl ExtraArguments {
@@ -81,6 +90,7 @@ impl ExtraArguments {
             }),
             soft_cap: s.soft_cap.unwrap_or(0.0),
             accumulate: 0,
+            ..s.dropout.map_or(ExtraArguments::zeroed(), |dropout| of_dropout(s, &dropout))
         }
     }
 
@@ -88,6 +98,40 @@ impl ExtraArguments {
     pub(super) fn accumulating(self, accumulate: bool) -> ExtraArguments {
         ExtraArguments { accumulate: u32::from(accumulate), ..self }
     }
+}
+
+/// Returns the arguments of dropout, the others zero.
+fn of_dropout(s: &AttentionShape, dropout: &WeightDropout) -> ExtraArguments {
+    let WeightDropout { key, rows, first_head, queries, keys, .. } = *dropout;
+    let aligned =
+        |positions: &GlobalPositions, len: usize| u32::from(has_aligned_blocks(positions, len));
+    ExtraArguments {
+        key,
+        threshold: dropout.threshold(),
+        kept: dropout.kept_factor(),
+        dropout_head: first_head as i32,
+        rows: positions(&rows, s.batch),
+        queries: positions(&queries, s.queries.len),
+        keys: positions(&keys, s.keys.len),
+        aligned_queries: aligned(&queries, s.queries.len),
+        aligned_keys: aligned(&keys, s.keys.len),
+        ..ExtraArguments::zeroed()
+    }
+}
+
+/// Returns the positions of `len` indices as kernels take them.
+fn positions(positions: &GlobalPositions, len: usize) -> [i32; 3] {
+    let &GlobalPositions { first, gap_at, gap } = positions;
+    let gap = if gap_at < len { gap } else { 0 };
+    // Beyond the last index, kernels add up to a tile.
+    [first, gap_at.min(i32::MAX as usize), gap].map(|position| position as i32)
+}
+
+/// Returns true if 16 indices from a multiple of 16 on are at 16 positions from a multiple of 16 on.
+fn has_aligned_blocks(positions: &GlobalPositions, len: usize) -> bool {
+    let &GlobalPositions { first, gap_at, gap } = positions;
+    let is_aligned = |position: usize| position.is_multiple_of(16);
+    is_aligned(first) && (gap == 0 || gap_at >= len || is_aligned(gap_at) && is_aligned(gap))
 }
 
 /// Returns the offset of the last visible key of the band from the index of a query.

@@ -169,11 +169,11 @@ fn unit_of(metric: &str) -> Option<&'static str> {
     let (key, _) = metric.split_once('/').unwrap_or((metric, ""));
     match key {
         "loss" | "eval_loss" | "aux_loss" => Some("nats"),
-        "step_ms" => Some("ms"),
+        "step_ms" | "save_ms" => Some("ms"),
         "tokens_per_s" => Some("tokens/s"),
         "time" => Some("s since 1970"),
         "peak_flops" => Some("FLOP/s"),
-        "peak_bytes" | "comm_bytes" => Some("bytes"),
+        "peak_bytes" | "comm_bytes" | "save_bytes" => Some("bytes"),
         "eval_bits_per_byte" => Some("bits"),
         _ => None,
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::{self, BufRead, BufReader, Read};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use meshwright_os::{InputFile, kind_of_special_file};
 use serde_json::{Map, Value};
@@ -128,6 +128,17 @@ impl Steps {
         let values = self.steps.iter().zip(&self.values[place]);
         values.filter_map(|(step, value)| Some((*step, Some((*value)?))))
     }
+}
+
+/// Returns the names of runs in the legend: those of the files, or their paths if names are equal.
+pub fn run_names(files: &[&PathBuf]) -> Vec<String> {
+    let name = |path: &PathBuf| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let count = |own: &str| files.iter().filter(|path| name(path) == own).count();
+    let shown = |path: &&PathBuf| match name(path) {
+        own if count(&own) == 1 => own,
+        _ => path.display().to_string(),
+    };
+    files.iter().map(shown).collect()
 }
 
 /// Returns the step of a line, and its fields.

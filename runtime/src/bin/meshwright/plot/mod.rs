@@ -1,23 +1,27 @@
 //! The subcommand `plot`: draws the curves of metrics files.
 
 mod axis;
-mod chart;
-mod metrics_file;
+pub mod chart;
+pub mod metrics_file;
+pub mod output;
 
-use std::fs;
-use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use chart::{Curve, Panel, draw_svg};
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use meshwright::counted;
-use metrics_file::Steps;
+use metrics_file::{Steps, run_names};
+use output::{check_output, write_whole};
 
 use super::failure::Failure;
 
 /// The metric of each step's batch, which is drawn together with the validation loss.
 const LOSS: &str = "loss";
 const EVAL_LOSS: &str = "eval_loss";
+
+/// The reason for the ending of drawings.
+const REASON: &str =
+    "only SVG is written, which a browser shows and converters such as rsvg-convert take";
 
 /// Limit of values that are drawn, and so is its inverse: axes compute with their differences and powers.
 const LARGEST: f64 = 1e100;
@@ -73,13 +77,13 @@ pub fn run_command(matches: &ArgMatches) -> Result<(String, bool), Failure> {
             metrics.push(metric);
         }
     }
-    check_output(output, &files)?;
+    check_output(output, ("svg", REASON), &files)?;
     let with_validation = metrics.contains(&LOSS) && !metrics.contains(&EVAL_LOSS);
     let read: Vec<&str> =
         metrics.iter().copied().chain(with_validation.then_some(EVAL_LOSS)).collect();
     let mut text = String::new();
     let mut runs = Vec::new();
-    for (path, name) in files.iter().zip(names(&files)) {
+    for (path, name) in files.iter().zip(run_names(&files)) {
         let steps = Steps::read(path, &read)?;
         steps.notes.iter().for_each(|note| text += &format!("{}: {note}\n", path.display()));
         runs.push((name, steps));
@@ -107,19 +111,6 @@ pub fn run_command(matches: &ArgMatches) -> Result<(String, bool), Failure> {
         counted(runs.len(), "run")
     );
     Ok((text, true))
-}
-
-/// Writes a file under a temporary name first, so that a full disk leaves an earlier one as it is.
-fn write_whole(output: &Path, text: &str) -> io::Result<()> {
-    if output.metadata().is_ok_and(|data| !data.is_file()) {
-        return fs::write(output, text);
-    }
-    let mut partial = output.as_os_str().to_owned();
-    partial.push(".partial");
-    let partial = Path::new(&partial);
-    fs::write(partial, text).and_then(|()| fs::rename(partial, output)).inspect_err(|_| {
-        let _ = fs::remove_file(partial);
-    })
 }
 
 /// Returns the panel with the curves of `drawn` metrics, those of validation as points.
@@ -170,46 +161,4 @@ fn describe_missing(metric: &str, runs: &[(String, Steps)], is_log: bool) -> Str
         return format!("--metric: no step has a finite `{metric}`{above}");
     }
     format!("--metric: no file has numbers of `{metric}`; there are {}", known.join(", "))
-}
-
-/// Returns the names of runs in the legend: those of the files, or their paths if names are equal.
-fn names(files: &[&PathBuf]) -> Vec<String> {
-    let name = |path: &PathBuf| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    let count = |own: &str| files.iter().filter(|path| name(path) == own).count();
-    let shown = |path: &&PathBuf| match name(path) {
-        own if count(&own) == 1 => own,
-        _ => path.display().to_string(),
-    };
-    files.iter().map(shown).collect()
-}
-
-/// Checks that the drawing can be written, and replaces no metrics.
-fn check_output(output: &Path, files: &[&PathBuf]) -> Result<(), Failure> {
-    let shown = output.display();
-    if output.is_dir() {
-        return Err(format!("-o: {shown} is a folder; name a file in it, such as loss.svg").into());
-    }
-    if !output.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("svg")) {
-        return Err(format!(
-            "-o: {shown} does not end in .svg, and only SVG is written, which a browser shows and converters such as \
-             rsvg-convert take"
-        )
-        .into());
-    }
-    let folder = output.parent().filter(|folder| !folder.as_os_str().is_empty());
-    if let Some(folder) = folder.filter(|folder| !folder.is_dir()) {
-        let folder = folder.display();
-        return Err(
-            format!("-o: there is no folder {folder}; create it, or name another file").into()
-        );
-    }
-    let real = output.canonicalize().ok();
-    let is_same = |path: &&&PathBuf| real.is_some() && path.canonicalize().ok() == real;
-    if let Some(same) = files.iter().find(is_same) {
-        let same = same.display();
-        return Err(
-            format!("-o: {shown} is also the metrics file {same}; name another file").into()
-        );
-    }
-    Ok(())
 }

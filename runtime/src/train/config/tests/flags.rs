@@ -59,15 +59,17 @@ fn device_decides_defaults() {
 fn flags_reach_their_fields() {
     let config = parse(
         "--mesh fsdp=2,cp=2 --device cuda --nondeterministic --no-graphs --dtype bf16 --reduce-dtype bf16 --zero 2 \
-         --recompute every=2 --cp hybrid=2 --micro-batches 4 --memory-limit 1.5GiB --threads 3 --hidden 64 --layers 2 \
-         --heads 8 --kv-heads 2 --ffn 100 --vocab 300 --tied --experts 6 --top-k 3 --family qwen3 \
+         --comm-timeout 1m30s --recompute every=2 --cp hybrid=2 --micro-batches 4 --memory-limit 1.5GiB --threads 3 \
+         --hidden 64 --layers 2 --heads 8 --kv-heads 2 --ffn 100 --vocab 300 --tied --experts 6 --top-k 3 --family qwen3 \
          --data d.bin --tokenizer t.json \
          --text-key body --token-dtype u32 --order shuffled --documents 7 --pack --mask-borders --batch 8 --seq 32 \
          --steps 50 --seed 7 --lr 3e-4 --optimizer muon --momentum 0.8 --ema 0.999 --lr-schedule wsd --warmup 5 \
          --min-lr 1e-5 --betas 0.8,0.99 --eps 1e-6 \
          --weight-decay 0 --clip 0 --explain --save out --save-every 10 --save-async --keep 2 --max-failed-saves 5 \
          --resume out/latest --new-data --stop-after 3h50m --export-hf hf --metrics m.jsonl --trace t.json \
-         --report r.html --stage-times s.json --tensorboard tb --sample-tokens 0 --checks off --keep-best \
+         --on-nan skip=3 --check-replicas 25 \
+         --report r.html --flight fl --stage-times s.json --tensorboard tb --prometheus n.prom --quiet \
+         --sample-tokens 0 --checks off --keep-best \
          --eval-data v.bin \
          --eval-every 9 --eval-steps 3 --early-stop 2",
     )
@@ -87,6 +89,7 @@ fn flags_reach_their_fields() {
         dtype: Precision::Bf16,
         reduce_dtype: Precision::Bf16,
         checks: Checks::Off,
+        check_replicas: Some(25),
         threads: Some(3),
         model: ModelSource::New(ModelSizes {
             hidden: 64,
@@ -139,6 +142,9 @@ fn flags_reach_their_fields() {
             clip: None,
             ema: Some(0.999),
         },
+        on_nan: OnNan::Skip(3.try_into().unwrap()),
+        comm_timeout: TimeLimit(Duration::from_secs(90)),
+        heartbeat_limit: TimeLimit(Duration::from_secs(60)),
         preflight: None,
         save: Some(SaveConfig {
             dir: "out".into(),
@@ -155,8 +161,11 @@ fn flags_reach_their_fields() {
         export_hf: Some("hf".into()),
         export_dtype: None,
         export_shard_size: None,
+        flight: Some("fl".into()),
         metrics: Some("m.jsonl".into()),
         tensorboard: Some("tb".into()),
+        prometheus: Some("n.prom".into()),
+        quiet: true,
         log_every: TimeLimit(Duration::from_secs(10)),
         trace: Some("t.json".into()),
         stage_times: Some("s.json".into()),
@@ -287,7 +296,8 @@ fn all_contract_flags_are_known() {
     let contract = "mesh device dtype zero recompute schedule virtual-stages stages micro-batches cp init-from data \
         tokenizer optimizer momentum ema reduce-dtype memory-limit order documents pack mask-borders batch seq steps \
         seed lr lr-schedule warmup min-lr betas eps weight-decay clip save save-every keep max-failed-saves resume \
-        stop-after export-hf metrics tensorboard trace explain config balance z-loss simulate tokens out architecture";
+        stop-after on-nan check-replicas export-hf metrics tensorboard trace explain config balance z-loss simulate \
+        tokens out architecture";
     for name in contract.split_whitespace() {
         assert!(Flag::find(name).is_some(), "--{name} is not known");
     }

@@ -13,7 +13,7 @@ use crate::data::{Batch, MicroBatch};
 use crate::layout::{AxisId, AxisSet};
 use crate::nn::Sizes;
 use crate::tensor::{Rank, Settings};
-use crate::train::config::{Config, DeviceChoice, SaveConfig};
+use crate::train::config::{Config, DeviceChoice, OnNan, SaveConfig};
 use crate::train::console::print_line;
 use crate::train::continuation::ContinuedModel;
 use crate::train::cuda_graphs::CudaGraphs;
@@ -285,9 +285,10 @@ impl DryRun<'_> {
                 let start = Instant::now();
                 let input = StepInput { step, start, sizes, micro_batches };
                 // Numbers that are not finite are no failure here.
-                if let Err(StepFailure::Pipeline(error)) =
-                    train_step(state, &*task, &mut graphs, &self.config.optimizer, &input, None)
-                {
+                if let Err(StepFailure::Pipeline(error)) = {
+                    let settings = (&self.config.optimizer, OnNan::Stop);
+                    train_step(state, &*task, &mut graphs, settings, &input, None)
+                } {
                     return Err(Error::Pipeline(error));
                 }
             }

@@ -30,6 +30,7 @@ fn state(step: u64) -> TrainState {
         history: RunHistory::default(),
         evaluation: None,
         config,
+        skipped: 0,
         own_loop: None,
     }
 }

@@ -8,8 +8,10 @@ use meshwright_backend::ops::attention::{
 };
 use meshwright_backend::{
     AttentionShape, Backend, Band, Buffer, DType, KeyRanges, SequenceLayout, View, ViewMut,
+    WeightDropout,
 };
 
+use super::super::inputs::positions_of;
 use super::super::score_operands::{ScoreGradients, ScoreOperands};
 use super::blocks::{AttentionBlock, consecutive_blocks, visible_blocks};
 use super::call::ContextCall;
@@ -231,10 +233,16 @@ impl<'a> LocalAttention<'a> {
     }
 
     fn block_shape(&self, block: &AttentionBlock, keys: &Extent) -> AttentionShape {
+        let dropout = self.shape.dropout.map(|dropout| WeightDropout {
+            queries: positions_of(&self.queries).from_index(block.queries.start),
+            keys: positions_of(keys).from_index(block.keys.start),
+            ..dropout
+        });
         AttentionShape {
             queries: SequenceLayout { len: block.queries.len(), pitch: self.queries.local },
             keys: SequenceLayout { len: block.keys.len(), pitch: keys.local },
             band: block.band,
+            dropout,
             ..self.shape
         }
     }

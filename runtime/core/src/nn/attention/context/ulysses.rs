@@ -4,7 +4,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use meshwright_backend::{AttentionShape, Buffer, SequenceLayout, View};
+use meshwright_backend::{AttentionShape, Buffer, SequenceLayout, View, WeightDropout};
 
 use super::super::score_operands::ScoreGradients;
 use super::call::ContextCall;
@@ -40,12 +40,17 @@ impl<'a> UlyssesAttention<'a> {
         let heads = query_heads(&call.shape, size, exchange.index());
         let kv_heads = read_heads(&call.shape, &heads);
         let positions = SequenceLayout::dense(call.shape.queries.len * size);
+        let dropout = call.shape.dropout.map(|dropout| WeightDropout {
+            first_head: dropout.first_head + heads.start,
+            ..dropout
+        });
         let shape = AttentionShape {
             queries: positions,
             keys: positions,
             heads: heads.len(),
             kv_heads: kv_heads.len(),
             first_head: call.shape.first_head + heads.start - kv_heads.start * call.shape.group,
+            dropout,
             ..call.shape
         };
         let scores = call.scores.of_heads(heads);

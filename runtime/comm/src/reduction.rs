@@ -1,9 +1,11 @@
 //! Reduction kernels of the host.
 
+use std::ops::Range;
+
 use half::bf16;
 
 use crate::ReduceOp;
-use meshwright_backend::Element;
+use meshwright_backend::{DType, Element};
 
 /// Elements that are reduced at a time: the accumulator fits in the first-level cache.
 pub const BLOCK: usize = 2048;
@@ -112,6 +114,21 @@ with_avx2! {
             *dst = bf16::from_bits(if src.is_nan() { nan } else { rounded } as u16);
         }
     }
+}
+
+/// Splits a range into pieces that fit in the first-level cache.
+pub fn blocks_of(range: Range<usize>) -> impl Iterator<Item = Range<usize>> {
+    let end = range.end;
+    range.step_by(BLOCK).map(move |start| start..(start + BLOCK).min(end))
+}
+
+/// Returns the part of `count` elements of `dtype` that `member` processes: whole cache lines, so that no two members
+/// write to the same one.
+pub fn part_of(dtype: DType, count: usize, members: usize, member: usize) -> Range<usize> {
+    let line = 64 / dtype.bytes();
+    let lines = count.div_ceil(line);
+    let bound = |member: usize| (lines * member / members * line).min(count);
+    bound(member)..bound(member + 1)
 }
 
 #[cfg(test)]

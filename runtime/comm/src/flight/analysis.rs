@@ -1,0 +1,242 @@
+//! The search for the rank that has stopped or slowed down the others.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::super::rank_table::name_ranks;
+use super::channel::{ChannelKey, ChannelKind, Channels, channel_of, channels};
+use super::file::{End, FlightCall, RankRecord};
+
+/// Microseconds that a rank of a run that goes on may wait for another one without being listed.
+const USUAL_WAIT: u64 = 2_000_000;
+/// Fewest collectives by which the last rank to arrive is called slow.
+const FEWEST_ARRIVALS: usize = 10;
+
+/// A cause.
+#[derive(Debug)]
+pub struct FlightCause {
+    pub text: String,
+    pub culprits: Vec<usize>,
+}
+
+/// A rank that waits in a call.
+struct Wait<'a> {
+    record: &'a RankRecord,
+    call: &'a FlightCall,
+    channel: ChannelKey,
+    /// The members that have not issued the call.
+    missing: Vec<usize>,
+}
+
+/// Returns the causes, the most telling ones first.
+pub fn analyze(records: &[RankRecord]) -> Vec<FlightCause> {
+    let channels = channels(records);
+    let mut findings = failures(records);
+    findings.extend(differences(&channels));
+    findings.extend(missing_ranks(records, &waits(records, &channels), &channels));
+    if findings.is_empty() {
+        findings.extend(slow_rank(records, &channels));
+    }
+    findings
+}
+
+/// Ranks that have failed by themselves.
+fn failures(records: &[RankRecord]) -> Vec<FlightCause> {
+    let failed = records.iter().filter(|record| record.end == End::Failed);
+    let failed = failed.filter(|record| record.stopped_by.is_none());
+    let finding = |record: &RankRecord| {
+        let message = record.message.as_deref().and_then(|text| text.lines().next());
+        let reason = message.map(|line| format!(": {line}")).unwrap_or_default();
+        let text = format!("rank {} has failed in step {}{reason}", record.rank, record.step);
+        FlightCause { text, culprits: vec![record.rank] }
+    };
+    failed.map(finding).collect()
+}
+
+/// The first number of each channel at which its members have issued different calls. Later ones follow from it.
+fn differences(channels: &Channels<'_>) -> Vec<FlightCause> {
+    let mut found: Vec<(u64, FlightCause)> = Vec::new();
+    for (key, ranks) in channels {
+        let numbers: BTreeSet<u64> =
+            ranks.values().flat_map(|own| own.calls.keys().copied()).collect();
+        let difference = numbers.into_iter().find_map(|number| {
+            let calls: Vec<(usize, &FlightCall)> = ranks
+                .iter()
+                .filter_map(|(rank, own)| Some((*rank, *own.calls.get(&number)?)))
+                .collect();
+            let (_, first) = calls.first()?;
+            if calls.iter().all(|(_, call)| call.matches(first)) {
+                return None;
+            }
+            let issued = calls.iter().map(|(_, call)| call.issued).max()?;
+            Some((issued, describe_difference(key, number, &calls)))
+        });
+        found.extend(difference);
+    }
+    found.sort_by_key(|(issued, _)| *issued);
+    found.into_iter().map(|(_, finding)| finding).take(1).collect()
+}
+
+fn describe_difference(
+    key: &ChannelKey,
+    number: u64,
+    calls: &[(usize, &FlightCall)],
+) -> FlightCause {
+    let mut kinds: Vec<(&FlightCall, Vec<usize>)> = Vec::new();
+    for (rank, call) in calls {
+        match kinds.iter_mut().find(|(known, _)| known.matches(call)) {
+            Some((_, ranks)) => ranks.push(*rank),
+            None => kinds.push((call, vec![*rank])),
+        }
+    }
+    let most = kinds.iter().map(|(_, ranks)| ranks.len()).max().unwrap_or(0);
+    let is_usual = |ranks: &[usize]| ranks.len() == most;
+    // Without a majority all are named.
+    let has_majority = kinds.iter().filter(|(_, ranks)| is_usual(ranks)).count() == 1;
+    let odd = kinds.iter().filter(|(_, ranks)| !has_majority || !is_usual(ranks));
+    let culprits = odd.flat_map(|(_, ranks)| ranks.iter().copied()).collect();
+    let lines: Vec<String> = kinds
+        .iter()
+        .map(|(call, ranks)| {
+            let step = call.step;
+            format!("\n  {}: {} in step {step}", name_ranks(ranks), call.operation())
+        })
+        .collect();
+    let group = name_ranks(&key.members);
+    let text =
+        format!("{group} have issued different calls as their number {number}:{}", lines.concat());
+    FlightCause { text, culprits }
+}
+
+/// Returns the ranks that wait for others, with the call in which they do.
+fn waits<'a>(records: &'a [RankRecord], channels: &Channels<'_>) -> Vec<Wait<'a>> {
+    let wait_of = |record: &'a RankRecord| {
+        let is_open = |call: &&FlightCall| call.ended.is_none();
+        // A blocking call is the last one; otherwise the rank waits for an asynchronous one, if at all.
+        let blocking = record.calls.last().filter(is_open);
+        let blocking = blocking.filter(|call| {
+            channel_of(record, call).is_some_and(|channel| channel.kind == ChannelKind::Blocking)
+        });
+        let mut open = blocking.into_iter().chain(record.calls.iter().filter(is_open));
+        open.find_map(|call| {
+            let waited = record.written.saturating_sub(call.issued);
+            if record.end == End::Returned || record.end == End::Running && waited < USUAL_WAIT {
+                return None;
+            }
+            let channel = channel_of(record, call)?;
+            let ranks = channels.get(&channel)?;
+            let has_issued = |rank: &usize| match ranks.get(rank) {
+                Some(own) => {
+                    // A rank that was paused issues the call after the others have given up.
+                    let issued = own.calls.get(&call.number).map(|found| found.issued);
+                    own.count >= call.number && issued.is_none_or(|at| at <= record.written)
+                }
+                None => false,
+            };
+            let missing: Vec<usize> =
+                channel.members.iter().copied().filter(|rank| !has_issued(rank)).collect();
+            (!missing.is_empty()).then_some(Wait { record, call, channel, missing })
+        })
+    };
+    records.iter().filter_map(wait_of).collect()
+}
+
+/// The ranks for which others wait, and which wait for nobody themselves; if there are none, the ranks that wait for
+/// each other.
+fn missing_ranks(
+    records: &[RankRecord],
+    waits: &[Wait<'_>],
+    channels: &Channels<'_>,
+) -> Vec<FlightCause> {
+    let waiting: BTreeSet<usize> = waits.iter().map(|wait| wait.record.rank).collect();
+    let mut roots: BTreeMap<usize, Vec<&Wait<'_>>> = BTreeMap::new();
+    for wait in waits {
+        for rank in wait.missing.iter().filter(|rank| !waiting.contains(rank)) {
+            roots.entry(*rank).or_default().push(wait);
+        }
+    }
+    if roots.is_empty() && !waits.is_empty() {
+        let lines = waits.iter().map(|wait| {
+            let missing = name_ranks(&wait.missing);
+            format!("\n  rank {} waits for {missing} in {}", wait.record.rank, describe(wait))
+        });
+        let text = format!("ranks wait for each other:{}", lines.collect::<String>());
+        return vec![FlightCause { text, culprits: waiting.into_iter().collect() }];
+    }
+    let finding = |(rank, waits): (usize, Vec<&Wait<'_>>)| {
+        let state = match records.iter().find(|record| record.rank == rank) {
+            None => {
+                "has left no file: its process was killed, is paused, or cannot write".to_owned()
+            }
+            Some(record) => {
+                let wait = waits[0];
+                let own = channels.get(&wait.channel).and_then(|ranks| ranks.get(&rank));
+                let count = own.map_or(0, |own| own.count);
+                let last = record.calls.last().map_or("none".to_owned(), FlightCall::operation);
+                let state = match record.end {
+                    End::Returned => " and has returned",
+                    _ if count >= wait.call.number => " in time",
+                    _ => "",
+                };
+                format!(
+                    "has not issued number {}{state}; it is in step {}, and its last call is {last}",
+                    wait.call.number, record.step
+                )
+            }
+        };
+        let lines = waits.iter().map(|wait| {
+            format!("\n  rank {} waits for it in {}", wait.record.rank, describe(wait))
+        });
+        let text = format!("rank {rank} {state}{}", lines.collect::<String>());
+        FlightCause { text, culprits: vec![rank] }
+    };
+    roots.into_iter().map(finding).collect()
+}
+
+/// `all_gather(..) of .., number 17 in step 3, since 4.0 s`.
+fn describe(wait: &Wait<'_>) -> String {
+    let seconds = wait.record.written.saturating_sub(wait.call.issued) as f64 / 1e6;
+    format!(
+        "{}, number {} in step {}, since {seconds:.1} s",
+        wait.call.operation(),
+        wait.call.number,
+        wait.call.step
+    )
+}
+
+/// The rank for which the others have waited most, if it is usually the last to arrive.
+fn slow_rank(records: &[RankRecord], channels: &Channels<'_>) -> Option<FlightCause> {
+    let times = records.iter().flat_map(|record| &record.calls).map(|call| call.issued);
+    let (first, last) = (times.clone().min()?, times.max()?);
+    // Of each rank: how often it was the last, and how long the one before it had to wait.
+    let mut late: BTreeMap<usize, (usize, u64)> = BTreeMap::new();
+    let mut arrivals = 0;
+    for (key, ranks) in channels {
+        if key.kind == ChannelKind::Message
+            || key.members.len() < 2
+            || ranks.len() < key.members.len()
+        {
+            continue;
+        }
+        let numbers = ranks.values().next().into_iter().flat_map(|own| own.calls.keys());
+        for number in numbers {
+            let issued =
+                ranks.iter().map(|(rank, own)| Some((own.calls.get(number)?.issued, *rank)));
+            let Some(mut issued) = issued.collect::<Option<Vec<_>>>() else { continue };
+            issued.sort_unstable();
+            let [.., (before, _), (at, rank)] = issued[..] else { continue };
+            arrivals += 1;
+            let own = late.entry(rank).or_default();
+            *own = (own.0 + 1, own.1 + (at - before));
+        }
+    }
+    let (rank, (count, waited)) = late.into_iter().max_by_key(|(_, (_, waited))| *waited)?;
+    let is_slow = arrivals >= FEWEST_ARRIVALS && count * 2 > arrivals && waited * 5 > last - first;
+    is_slow.then(|| {
+        let (waited, all) = (waited as f64 / 1e6, (last - first) as f64 / 1e6);
+        let text = format!(
+            "rank {rank} is slow: it was the last to arrive at {count} of {arrivals} collectives, and the others \
+             waited {waited:.2} s of {all:.2} s for it"
+        );
+        FlightCause { text, culprits: vec![rank] }
+    })
+}

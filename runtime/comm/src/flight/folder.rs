@@ -1,0 +1,127 @@
+//! The folder with the files of the ranks.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use super::super::process_launch::random_digits;
+use super::file::{End, RankRecord, VERSION};
+use super::recorder::FlightRecorder;
+
+/// The folder in which the ranks of a run write their last calls.
+#[derive(Debug)]
+pub struct FlightFolder {
+    path: PathBuf,
+    run: String,
+    has_files: AtomicBool,
+    problem: OnceLock<String>,
+}
+
+/// The end of a rank, for its file.
+#[derive(Debug, Default)]
+pub struct RankEnd {
+    pub has_failed: bool,
+    pub has_returned: bool,
+    pub message: Option<String>,
+    pub stopped_by: Option<usize>,
+}
+
+impl FlightFolder {
+    /// Names the folder at `path`, for the run with an identifier that is the same on all its ranks; by default a random
+    /// one. The folder is created when a rank writes.
+    pub fn new(path: impl Into<PathBuf>, run: Option<String>) -> FlightFolder {
+        let path = path.into();
+        let id_of_process = |_| format!("{}-{}", std::process::id(), unix_time().as_nanos());
+        let random = || random_digits().map(|digits| digits[..16].to_owned());
+        let run = run.unwrap_or_else(|| random().unwrap_or_else(id_of_process));
+        FlightFolder { path, run, has_files: AtomicBool::new(false), problem: OnceLock::new() }
+    }
+
+    /// The folder.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Returns true if a rank of this process has written its file.
+    pub fn has_files(&self) -> bool {
+        self.has_files.load(Ordering::Relaxed)
+    }
+
+    /// Returns the first problem with writing a file, if there was one.
+    pub fn problem(&self) -> Option<&str> {
+        self.problem.get().map(String::as_str)
+    }
+
+    /// Writes the file of a rank, which replaces an earlier one. Files of other runs are removed.
+    pub(crate) fn write(&self, rank: usize, world: usize, recorder: &FlightRecorder, end: RankEnd) {
+        let (groups, calls) = recorder.records();
+        let record = RankRecord {
+            meshwright_flight: VERSION,
+            run: self.run.clone(),
+            rank,
+            world,
+            written: unix_time().as_micros() as u64,
+            end: match end {
+                RankEnd { has_returned: true, .. } => End::Returned,
+                RankEnd { has_failed: false, .. } => End::Running,
+                _ if recorder.has_failed_call() => End::CallFailed,
+                _ => End::Failed,
+            },
+            message: end.message,
+            stopped_by: end.stopped_by,
+            step: recorder.step(),
+            groups,
+            calls,
+        };
+        match self.write_record(&record) {
+            Ok(()) => self.has_files.store(true, Ordering::Relaxed),
+            Err(error) => {
+                // The first one is enough.
+                let _ = self.problem.set(format!("{}: {error}", self.path.display()));
+            }
+        }
+    }
+
+    fn write_record(&self, record: &RankRecord) -> io::Result<()> {
+        fs::create_dir_all(&self.path)?;
+        self.remove_other_runs()?;
+        let path = self.path.join(format!("rank-{:05}.json", record.rank));
+        let new = path.with_extension("json.new");
+        fs::write(&new, serde_json::to_vec(record)?)?;
+        fs::rename(new, path)
+    }
+
+    fn remove_other_runs(&self) -> io::Result<()> {
+        let own = format!("\"run\":{}", serde_json::to_string(&self.run)?);
+        for path in rank_files(&self.path)? {
+            let start = fs::read(&path).unwrap_or_default();
+            let start = String::from_utf8_lossy(&start[..start.len().min(200)]).into_owned();
+            // Another rank may remove it too.
+            if start.contains("\"meshwright_flight\"") && !start.contains(&own) {
+                let _ = fs::remove_file(path);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn unix_time() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+}
+
+/// Returns the files of ranks in a folder, by their names.
+pub fn rank_files(folder: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        let name = path.file_name().map(|name| name.to_string_lossy().into_owned());
+        if name.is_some_and(|name| name.starts_with("rank-") && name.ends_with(".json")) {
+            files.push(path);
+        }
+    }
+    files.sort();
+    Ok(files)
+}

@@ -1,0 +1,15 @@
+//! The flight recorder: the last calls of each rank, which are written when a run fails, and what they say together.
+
+mod analysis;
+mod channel;
+mod file;
+mod folder;
+mod recorder;
+mod report;
+#[cfg(all(test, not(loom)))]
+mod tests;
+
+pub use folder::FlightFolder;
+pub(crate) use folder::RankEnd;
+pub(crate) use recorder::FlightRecorder;
+pub use report::{FlightError, FlightReport};

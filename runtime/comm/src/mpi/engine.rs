@@ -1,0 +1,203 @@
+//! The MPI engine of one rank.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, channel, sync_channel};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use meshwright_backend::CachingAllocator;
+use meshwright_mesh::MeshShape;
+
+use crate::group_member::axes_of_several;
+use crate::{CommError, Engine, GroupMember, Peers, ProcessGroup, RankExit};
+
+use super::group::{MpiGroup, Shared};
+use super::groups::{GroupIndices, Groups};
+use super::library::Library;
+use super::progress::{Progress, Request};
+use super::scratch::ScratchAllocator;
+
+/// Period of checks of peers during the start.
+const CHECK_PERIOD: Duration = Duration::from_millis(20);
+/// The least time limit of the start, in which processes connect to each other.
+const START_TIME: Duration = Duration::from_secs(60);
+/// Time for the library to end, after all ranks have finished.
+const FINALIZE_TIME: Duration = Duration::from_secs(10);
+
+/// Settings of the engine of one rank.
+#[derive(Debug, Clone)]
+pub struct MpiSettings {
+    /// The mesh.
+    pub shape: MeshShape,
+    /// World rank.
+    pub rank: usize,
+    /// Time limit of each call, and of the start if it is longer than a minute.
+    pub timeout: Duration,
+    /// Failure detection.
+    pub peers: Arc<dyn Peers>,
+}
+
+/// A start that has failed.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum MpiStartError {
+    /// This process was started in another way than MPI needs.
+    #[error("{0}")]
+    Refused(String),
+    /// Another rank has failed, or the library has.
+    #[error(transparent)]
+    Failed(#[from] CommError),
+}
+
+/// The MPI engine of one rank, a process.
+pub struct MpiEngine {
+    shape: MeshShape,
+    groups: GroupIndices,
+    peers: Arc<dyn Peers>,
+    shared: Arc<Shared>,
+    /// Notified when all calls have ended, and when the use of MPI has; taken by the first end of the rank.
+    ended: Mutex<Option<Receiver<()>>>,
+}
+
+impl MpiEngine {
+    /// Initializes MPI, and creates the communicators of the rank. Every rank of the mesh calls it, and waits for the
+    /// others.
+    ///
+    /// # Errors
+    /// If MPI has started another number of processes, if it is initialized already, if a rank fails meanwhile, and
+    /// after the time limit.
+    pub fn new(settings: MpiSettings) -> Result<Arc<MpiEngine>, MpiStartError> {
+        let MpiSettings { shape, rank, timeout, ref peers } = settings;
+        let (requests, received) = channel();
+        let (started, start) = sync_channel(1);
+        let (end, ended) = sync_channel(2);
+        let (failure, scratch) = (Arc::new(OnceLock::new()), Arc::new(ScratchAllocator::new()));
+        let run = {
+            let (peers, failure, scratch) =
+                (Arc::clone(peers), Arc::clone(&failure), Arc::clone(&scratch));
+            move || {
+                if let Some((library, groups)) = start_library(&shape, rank, &started) {
+                    let progress = Progress::new(rank, (library, groups), scratch, peers, failure);
+                    let library = progress.run(&received);
+                    let _ = end.send(());
+                    library.map(Library::finalize);
+                }
+                let _ = end.send(());
+            }
+        };
+        let failed = |problem: String| CommError::Engine { rank, call: STARTING.into(), problem };
+        thread::Builder::new()
+            .name(format!("rank {rank} mpi"))
+            .spawn(run)
+            .map_err(|error| failed(format!("its thread could not be started: {error}")))?;
+        let groups = wait_for_start(&start, &settings)?;
+        let waits_for_files = AtomicBool::new(false);
+        let shared =
+            Arc::new(Shared { rank, timeout, waits_for_files, requests, scratch, failure });
+        let (peers, ended) = (Arc::clone(peers), Mutex::new(Some(ended)));
+        Ok(Arc::new(MpiEngine { shape, groups, peers, shared, ended }))
+    }
+}
+
+/// The start, in error messages.
+const STARTING: &str = "the start of MPI";
+
+type Started = Result<GroupIndices, String>;
+
+/// Initializes the library on its thread, and reports the groups, or the reason why this process cannot be a rank.
+fn start_library(
+    shape: &MeshShape,
+    rank: usize,
+    started: &SyncSender<Started>,
+) -> Option<(Library, Groups)> {
+    let start = || {
+        let library = Library::initialize()?;
+        let (ranks, processes) = (shape.world_size(), library.size(library.world())?);
+        if processes != ranks {
+            return Err(format!(
+                "MPI has started {processes} process{} together, but the run has {ranks} ranks: start it by the mpirun \
+                 or mpiexec of the MPI library that this program was built with, as in `mpirun -n {ranks} ..`",
+                if processes == 1 { "" } else { "es" }
+            ));
+        }
+        let (groups, indices) = Groups::create(&library, shape, rank)?;
+        Ok((library, groups, indices))
+    };
+    match start() {
+        Ok((library, groups, indices)) => {
+            let _ = started.send(Ok(indices));
+            Some((library, groups))
+        }
+        Err(problem) => {
+            let _ = started.send(Err(problem));
+            None
+        }
+    }
+}
+
+/// Waits until the thread has started the library, which waits for the other ranks.
+fn wait_for_start(
+    start: &Receiver<Started>,
+    settings: &MpiSettings,
+) -> Result<GroupIndices, MpiStartError> {
+    let (begin, rank) = (Instant::now(), settings.rank);
+    let failed = |problem: String| CommError::Engine { rank, call: STARTING.into(), problem };
+    loop {
+        match start.recv_timeout(CHECK_PERIOD) {
+            Ok(groups) => return groups.map_err(MpiStartError::Refused),
+            Err(RecvTimeoutError::Disconnected) => {
+                return Err(failed("its thread has panicked".into()).into());
+            }
+            Err(RecvTimeoutError::Timeout) => {}
+        }
+        if let Some((rank, exit)) = settings.peers.failed_peer() {
+            let (call, detail) = (STARTING.into(), String::new());
+            return Err(CommError::PeerLeft { rank, exit, call, detail }.into());
+        }
+        let limit = settings.timeout.max(START_TIME);
+        if begin.elapsed() > limit {
+            let waited = limit.as_secs_f64();
+            return Err(failed(format!("not all processes have come to it in {waited} s")).into());
+        }
+    }
+}
+
+impl Engine for MpiEngine {
+    fn process_group(&self, member: &Arc<GroupMember>) -> Arc<dyn ProcessGroup> {
+        let axes = axes_of_several(&self.shape, member.axes());
+        Arc::new(MpiGroup {
+            member: Arc::clone(member),
+            // The communicators of every set of axes exist.
+            index: self.groups[&axes],
+            shared: Arc::clone(&self.shared),
+        })
+    }
+
+    fn leave(&self, exit: &RankExit) {
+        let ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if *exit == RankExit::Returned {
+            let limit = self.shared.time_limit();
+            let _ = self.shared.requests.send(Request::Finish(limit));
+            if let Some(ended) = ended {
+                // Calls and the wait for the other ranks have time limits of their own.
+                let _ = ended.recv();
+                let _ = ended.recv_timeout(FINALIZE_TIME);
+            }
+            return self.peers.announce_exit(exit);
+        }
+        self.peers.announce_exit(exit);
+        let closed = CommError::Closed { rank: self.shared.rank };
+        self.shared.failure.get_or_init(|| closed);
+        let _ = self.shared.requests.send(Request::Abort);
+        ended.map(|ended| ended.recv_timeout(FINALIZE_TIME));
+    }
+
+    fn use_allocator(&self, allocator: &Arc<CachingAllocator>) {
+        self.shared.scratch.use_allocator(allocator);
+    }
+
+    fn extend_time_limit(&self, waits_for_files: bool) {
+        self.shared.waits_for_files.store(waits_for_files, Ordering::Relaxed);
+    }
+}

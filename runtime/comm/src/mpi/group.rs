@@ -1,0 +1,162 @@
+//! One rank in a process group: the issue of its calls.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Sender, sync_channel};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use meshwright_backend::Category;
+
+use crate::accounting::TransferStart;
+use crate::blocks::run_of;
+use crate::{
+    Call, CommError, CommOp, Completion, FILE_TIME_LIMIT, GroupMember, Operands, ProcessGroup,
+};
+
+use super::job::{Job, Reply};
+use super::memory::CallMemory;
+use super::progress::Request;
+use super::scratch::ScratchAllocator;
+
+/// State of the rank's groups.
+pub struct Shared {
+    pub rank: usize,
+    pub timeout: Duration,
+    /// Set while calls are issued that may wait for files.
+    pub waits_for_files: AtomicBool,
+    pub requests: Sender<Request>,
+    pub scratch: Arc<ScratchAllocator>,
+    pub failure: Arc<OnceLock<CommError>>,
+}
+
+impl Shared {
+    /// Time limit of a call that is issued now.
+    pub fn time_limit(&self) -> Duration {
+        let waits_for_files = self.waits_for_files.load(Ordering::Relaxed);
+        if waits_for_files { self.timeout.max(FILE_TIME_LIMIT) } else { self.timeout }
+    }
+
+    fn closed(&self) -> CommError {
+        let closed = CommError::Closed { rank: self.rank };
+        self.failure.get().cloned().unwrap_or(closed)
+    }
+}
+
+/// A rank in a process group.
+pub struct MpiGroup {
+    pub member: Arc<GroupMember>,
+    /// Index of the communicators.
+    pub index: usize,
+    pub shared: Arc<Shared>,
+}
+
+impl ProcessGroup for MpiGroup {
+    fn issue(&self, call: &Arc<Call>, operands: Operands<'_>) -> Completion {
+        if call.on_device {
+            return Completion::completed(Err(call.refuse("MPI moves host memory only")));
+        }
+        if let Some(failure) = self.shared.failure.get() {
+            return Completion::completed(Err(failure.clone()));
+        }
+        match (&call.op, operands) {
+            (op, operands) if self.member.size() == 1 && !op.is_point_to_point() => {
+                self.run_alone(call, operands)
+            }
+            (CommOp::Send { .. }, operands) => self.send(call, operands),
+            (_, operands @ Operands::Borrowed { .. }) => self.run(call, operands),
+            (_, Operands::Owned { src, dst }) => {
+                let (promise, completion) = Completion::promised(self.member.world_rank());
+                let in_place = src.is_none();
+                let memory = CallMemory::owned(src, dst);
+                // A refused call drops its promise, which reports that the rank has left.
+                let _ = self.submit(call, memory, in_place, Reply::Asynchronous(promise));
+                completion
+            }
+        }
+    }
+}
+
+impl MpiGroup {
+    /// Carries out a collective of a group of one rank.
+    fn run_alone(&self, call: &Call, mut operands: Operands<'_>) -> Completion {
+        let start = TransferStart::blocking(Instant::now());
+        if let (Some(src), Some(mut dst)) = operands.views_mut() {
+            dst.bytes_mut().copy_from_slice(src.bytes());
+        }
+        self.member.accounting.finish_transfer(call, start);
+        let (_, dst) = operands.into_buffers();
+        Completion::completed(Ok(dst))
+    }
+
+    /// Starts a message. Neither form waits for the receiver: the engine keeps the data until then.
+    fn send(&self, call: &Arc<Call>, operands: Operands<'_>) -> Completion {
+        let data = match operands {
+            Operands::Borrowed { src: Some(data), .. } => {
+                let (dtype, len) = (data.dtype(), data.len());
+                let mut copy = self.shared.scratch.get().alloc(dtype, len, Category::Communication);
+                copy.view_mut().bytes_mut().copy_from_slice(data.bytes());
+                Some(Arc::new(copy))
+            }
+            operands => operands.into_buffers().0,
+        };
+        let memory = CallMemory::owned(data, None);
+        Completion::completed(self.submit(call, memory, false, Reply::None).map(|()| None))
+    }
+
+    /// Carries out a blocking call.
+    fn run(&self, call: &Arc<Call>, mut operands: Operands<'_>) -> Completion {
+        let in_place = matches!(&operands, Operands::Borrowed { src: None, .. });
+        let written = self.written_elements(&call.op, &operands);
+        let allocator = self.shared.scratch.get();
+        // SAFETY: this function returns after the reply.
+        let memory = unsafe { CallMemory::lent(&operands, written.is_some(), allocator) };
+        let (reply, outcome) = sync_channel(1);
+        let submitted = self.submit(call, memory, in_place, Reply::Blocking(reply));
+        let outcome =
+            submitted.and_then(|()| outcome.recv().unwrap_or_else(|_| Err(self.shared.closed())));
+        let copied = outcome.map(|result| {
+            if let (Some(elements), Some(result), (_, Some(mut dst))) =
+                (written, result, operands.views_mut())
+            {
+                let from = result.view().slice(elements.clone());
+                dst.slice(elements).bytes_mut().copy_from_slice(from.bytes());
+            }
+            None
+        });
+        Completion::completed(copied)
+    }
+
+    /// Returns the elements of the destination that a blocking call writes on this member, if any.
+    fn written_elements(&self, op: &CommOp, operands: &Operands<'_>) -> Option<Range<usize>> {
+        let own = self.member.group_rank();
+        let (src, dst) = operands.views();
+        let len = dst?.len();
+        match op {
+            CommOp::Broadcast { root, .. } if root.group_rank == own => None,
+            CommOp::Reduce { root, .. } if root.group_rank != own => None,
+            CommOp::ReduceScatter { blocks } if src.is_none() => Some(run_of(&blocks.lens, own)),
+            _ => Some(0..len),
+        }
+    }
+
+    fn submit(
+        &self,
+        call: &Arc<Call>,
+        memory: CallMemory,
+        in_place: bool,
+        reply: Reply,
+    ) -> Result<(), CommError> {
+        let job = Job {
+            call: Arc::clone(call),
+            member: Arc::clone(&self.member),
+            group: self.index,
+            memory,
+            in_place,
+            reply,
+            limit: self.shared.time_limit(),
+        };
+        let sent = self.shared.requests.send(Request::Call(Box::new(job)));
+        sent.map_err(|_| self.shared.closed())
+    }
+}

@@ -1,0 +1,226 @@
+//! Calls in progress on the thread of MPI.
+
+use std::sync::Arc;
+use std::sync::mpsc::SyncSender;
+use std::time::{Duration, Instant};
+
+use meshwright_backend::{Buffer, CachingAllocator, DType};
+
+use crate::accounting::TransferStart;
+use crate::{Call, CommError, GroupMember, Promise};
+
+use super::exchange::{Exchange, ExchangeError, Tag, check_arrival, first_piece};
+use super::failure::NumberedCall;
+use super::library::{Comm, Library};
+use super::memory::CallMemory;
+use super::plan::{Plan, Region, Run, Step, Transfer, plan_call};
+
+/// A call that a rank has issued.
+pub struct Job {
+    pub call: Arc<Call>,
+    pub member: Arc<GroupMember>,
+    /// Index of the communicators.
+    pub group: usize,
+    pub memory: CallMemory,
+    /// Set if the destination is also the source.
+    pub in_place: bool,
+    pub reply: Reply,
+    /// The time limit, from the time on at which the call is in progress.
+    pub limit: Duration,
+}
+
+/// The recipient of the outcome of a call.
+pub enum Reply {
+    /// The waiting caller.
+    Blocking(SyncSender<Result<Option<Buffer>, CommError>>),
+    Asynchronous(Promise),
+    /// None: the call is a send, which nothing waits for.
+    None,
+}
+
+/// A job whose messages may be in progress.
+pub struct RunningJob {
+    job: Job,
+    plan: Plan,
+    /// Index of the next step.
+    next: usize,
+    exchange: Option<Exchange>,
+    tag: Tag,
+    /// Position among the collectives of its group and kind, from 1; 0 for a message.
+    number: u64,
+    begun: Instant,
+    start: TransferStart,
+}
+
+impl RunningJob {
+    /// Begins a job. Unwinds if there is no memory for its scratch.
+    pub fn begin(
+        mut job: Job,
+        (tag, number): (Tag, u64),
+        allocator: &Arc<CachingAllocator>,
+    ) -> RunningJob {
+        let plan = plan_call(&job.call, &job.member, job.in_place);
+        job.memory.add_scratch(plan.scratch, allocator);
+        let start = transfer_start(&job);
+        let begun = Instant::now();
+        RunningJob { job, plan, next: 0, exchange: None, tag, number, begun, start }
+    }
+
+    /// The call, for errors.
+    pub fn call(&self) -> NumberedCall<'_> {
+        NumberedCall { call: &self.job.call, member: &self.job.member, number: self.number }
+    }
+
+    /// Index of the communicators.
+    pub fn group(&self) -> usize {
+        self.job.group
+    }
+
+    /// Returns the message that the job waits for, if it receives one that has not arrived yet.
+    pub fn awaited_message(&self) -> Option<&Transfer> {
+        let is_new = self.next == 0 && self.exchange.is_none();
+        match self.plan.steps.first() {
+            Some(Step::Exchange { sends, receives })
+                if is_new && sends.is_empty() && self.job.call.op.is_point_to_point() =>
+            {
+                receives.first()
+            }
+            _ => None,
+        }
+    }
+
+    /// Starts to receive the [awaited message](Self::awaited_message), if it has arrived. The transfer begins then.
+    pub fn receive_awaited(
+        &mut self,
+        library: &Library,
+        comm: Comm,
+    ) -> Result<bool, ExchangeError> {
+        let Some(awaited) = self.awaited_message().cloned() else { return Ok(false) };
+        let peer = awaited.peer;
+        let probed = library.probe(comm, peer);
+        let probed = probed.map_err(|problem| ExchangeError::Library { peer, problem })?;
+        let Some((message, sent)) = probed else { return Ok(false) };
+        check_arrival(peer, sent, first_piece(awaited.run.bytes.len()), self.tag)?;
+        self.start = transfer_start(&self.job);
+        self.next = 1;
+        let memory = &mut self.job.memory;
+        // SAFETY: the buffers live in this job until the exchange is complete, or are leaked.
+        let exchange =
+            unsafe { Exchange::start_arrived((library, comm), message, memory, &awaited)? };
+        self.exchange = Some(exchange);
+        Ok(true)
+    }
+
+    /// Advances the call as far as possible. Returns true if anything was done.
+    pub fn advance(&mut self, library: &Library, comm: Comm) -> Result<bool, ExchangeError> {
+        let mut has_advanced = false;
+        loop {
+            if let Some(exchange) = &mut self.exchange {
+                has_advanced |= exchange.advance(library, self.tag)? > 0;
+                if !exchange.is_complete() {
+                    return Ok(has_advanced);
+                }
+                self.exchange = None;
+                if matches!(self.plan.steps.get(self.next - 1), Some(Step::Arrive)) {
+                    self.start = transfer_start(&self.job);
+                }
+            }
+            let Some(step) = self.plan.steps.get(self.next) else { return Ok(has_advanced) };
+            (self.next, has_advanced) = (self.next + 1, true);
+            let memory = &mut self.job.memory;
+            let at = (library, comm, self.tag);
+            // SAFETY: the buffers live in this job until the exchange is complete, or are leaked; lent memory until the
+            // reply, which follows it.
+            self.exchange = match step {
+                Step::Arrive => {
+                    let all = empty_messages(&self.job.member);
+                    Some(unsafe { Exchange::start(at, memory, &all, &all)? })
+                }
+                Step::Exchange { sends, receives } => {
+                    Some(unsafe { Exchange::start(at, memory, sends, receives)? })
+                }
+                local => {
+                    memory.run_step(local, self.job.call.dtype.unwrap_or(DType::F32));
+                    None
+                }
+            };
+        }
+    }
+
+    /// Returns true if all steps are done.
+    pub fn is_complete(&self) -> bool {
+        self.exchange.is_none() && self.next == self.plan.steps.len()
+    }
+
+    /// Returns true after the time limit.
+    pub fn is_late(&self) -> bool {
+        self.begun.elapsed() > self.job.limit
+    }
+
+    /// Returns the error of a call that is too late.
+    pub fn timed_out(&self, idle: &str) -> CommError {
+        let missing = match (&self.exchange, self.awaited_message()) {
+            (Some(exchange), _) => exchange.missing(),
+            (None, Some(awaited)) => vec![awaited.peer],
+            (None, None) => Vec::new(),
+        };
+        self.call().timed_out(self.job.limit, &missing, idle)
+    }
+
+    /// Reports the result.
+    pub fn finish(self) {
+        let Job { call, member, memory, reply, .. } = self.job;
+        if call.op.is_point_to_point() {
+            member.accounting.finish_message(&call, self.start, false);
+        } else {
+            member.accounting.finish_transfer(&call, self.start);
+        }
+        reply.send(Ok(memory.into_target()));
+    }
+
+    /// Ends the call with an error. The memory that messages in progress may still use is leaked.
+    pub fn fail(self, error: CommError) {
+        if self.exchange.is_some() {
+            self.job.memory.leak();
+        }
+        self.job.reply.send(Err(error));
+    }
+}
+
+impl Job {
+    /// The call, for errors.
+    pub fn numbered(&self) -> NumberedCall<'_> {
+        NumberedCall { call: &self.call, member: &self.member, number: 0 }
+    }
+
+    /// Ends a call that has not begun.
+    pub fn refuse(self, error: CommError) {
+        self.reply.send(Err(error));
+    }
+}
+
+impl Reply {
+    fn send(self, outcome: Result<Option<Buffer>, CommError>) {
+        match self {
+            // The caller waits.
+            Reply::Blocking(caller) => drop(caller.send(outcome)),
+            Reply::Asynchronous(promise) => promise.fulfill(outcome),
+            Reply::None => {}
+        }
+    }
+}
+
+fn transfer_start(job: &Job) -> TransferStart {
+    if job.call.asynchronous {
+        job.member.accounting.start_transfer()
+    } else {
+        TransferStart::blocking(Instant::now())
+    }
+}
+
+/// Returns an empty message for each other member.
+fn empty_messages(member: &GroupMember) -> Vec<Transfer> {
+    let run = Run { region: Region::Scratch, bytes: 0..0 };
+    let others = (0..member.size()).filter(|peer| *peer != member.group_rank());
+    others.map(|peer| Transfer { peer, run: run.clone() }).collect()
+}

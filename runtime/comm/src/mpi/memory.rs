@@ -1,0 +1,197 @@
+//! The memory of a call, from its issue to its end.
+
+use std::slice;
+use std::sync::Arc;
+
+use half::bf16;
+use meshwright_backend::{Buffer, CachingAllocator, Category, DType, ReduceOp};
+
+use crate::reduction::{BLOCK, Reducible, blocks_of};
+use crate::{Blocks, Operands};
+
+use super::plan::{Region, Run, Step};
+
+/// The memory of a call. MPI writes only buffers that the call owns, and reads those and the source.
+pub struct CallMemory {
+    source: Source,
+    /// The destination: that of an asynchronous call, or one for a blocking call, whose caller copies the result.
+    target: Option<Buffer>,
+    scratch: Option<Buffer>,
+}
+
+enum Source {
+    None,
+    /// The destination: the call is in place.
+    Target,
+    Held(Arc<Buffer>),
+    /// Memory that the caller of a blocking call does not change or free before the reply.
+    Lent(*const u8, usize),
+}
+
+// SAFETY: buffers may be sent, and lent memory is only read, by one thread, until the reply.
+unsafe impl Send for CallMemory {}
+
+impl CallMemory {
+    /// Takes the buffers of an asynchronous call.
+    pub fn owned(src: Option<Arc<Buffer>>, dst: Option<Buffer>) -> CallMemory {
+        let source = src.map_or(Source::Target, Source::Held);
+        CallMemory { source, target: dst, scratch: None }
+    }
+
+    /// Lends the memory of a blocking call, with another destination than that of the caller: MPI never writes memory
+    /// that the caller may free after an error. `has_result` is set if the call writes a result on this member.
+    ///
+    /// # Safety
+    /// The operands must stay borrowed until the reply to the call.
+    pub unsafe fn lent(
+        operands: &Operands<'_>,
+        has_result: bool,
+        allocator: &Arc<CachingAllocator>,
+    ) -> CallMemory {
+        let (src, dst) = operands.views();
+        let source =
+            src.or(dst).map_or(Source::None, |read| Source::Lent(read.address(), read.byte_len()));
+        let written = dst.filter(|_| has_result);
+        let target =
+            written.map(|dst| allocator.alloc(dst.dtype(), dst.len(), Category::Communication));
+        CallMemory { source, target, scratch: None }
+    }
+
+    /// Allocates the scratch.
+    pub fn add_scratch(&mut self, bytes: usize, allocator: &Arc<CachingAllocator>) {
+        if bytes > 0 {
+            // Of 64-bit words, so that every element type is aligned.
+            let words = bytes.div_ceil(DType::F64.bytes());
+            self.scratch = Some(allocator.alloc(DType::F64, words, Category::Communication));
+        }
+    }
+
+    /// Returns the destination.
+    pub fn into_target(self) -> Option<Buffer> {
+        self.target
+    }
+
+    /// Never frees the buffers.
+    pub fn leak(self) {
+        std::mem::forget(self);
+    }
+
+    /// Returns the address of a run that is read.
+    pub fn read_address(&self, run: &Run) -> *const u8 {
+        let (start, len) = match (run.region, &self.source) {
+            (Region::Source, Source::Held(buffer)) => bytes_of(Some(buffer)),
+            (Region::Source, Source::Lent(start, len)) => (*start, *len),
+            (Region::Source, Source::None) => bytes_of(None),
+            (Region::Source, Source::Target) | (Region::Target, _) => {
+                bytes_of(self.target.as_ref())
+            }
+            (Region::Scratch, _) => bytes_of(self.scratch.as_ref()),
+        };
+        checked_address(start, len, run)
+    }
+
+    /// Returns the address of a run that is written.
+    pub fn write_address(&mut self, run: &Run) -> *mut u8 {
+        let buffer = match run.region {
+            Region::Source => None,
+            Region::Target => self.target.as_mut(),
+            Region::Scratch => self.scratch.as_mut(),
+        };
+        let (start, len) = buffer.map_or((std::ptr::dangling_mut(), 0), |buffer| {
+            let view = buffer.view_mut();
+            (view.address(), buffer.view().byte_len())
+        });
+        checked_address(start, len, run).cast_mut()
+    }
+
+    /// Carries out a step without messages. No message of the call may be in progress.
+    pub fn run_step(&mut self, step: &Step, dtype: DType) {
+        match step {
+            Step::Copy { from, to } => self.copy(from, to),
+            Step::Pack(blocks) => self.copy_rows(blocks, dtype, Rows::ToParts),
+            Step::Unpack(blocks) => self.copy_rows(blocks, dtype, Rows::FromParts),
+            Step::Reduce { op, operands, to } => match dtype {
+                DType::Bf16 => self.reduce::<bf16>(*op, operands, to),
+                DType::F64 => self.reduce::<f64>(*op, operands, to),
+                // Reductions of integers are refused before.
+                DType::F32 | DType::U32 => self.reduce::<f32>(*op, operands, to),
+            },
+            Step::Arrive | Step::Exchange { .. } => {}
+        }
+    }
+
+    fn copy(&mut self, from: &Run, to: &Run) {
+        assert_eq!(from.bytes.len(), to.bytes.len(), "a copy has one length");
+        let (from_address, to_address) = (self.read_address(from), self.write_address(to));
+        // SAFETY: both runs are in bounds; they may be one run, of a call in place.
+        unsafe { to_address.copy_from(from_address, from.bytes.len()) };
+    }
+
+    fn copy_rows(&mut self, blocks: &Blocks, dtype: DType, rows: Rows) {
+        let (element, mut start) = (dtype.bytes(), 0);
+        for member in 0..blocks.lens.len() {
+            for (whole, own) in blocks.runs(member) {
+                let region = match rows {
+                    Rows::ToParts => Region::Source,
+                    Rows::FromParts => Region::Target,
+                };
+                let whole = Run { region, bytes: whole.start * element..whole.end * element };
+                let part = start + own.start * element..start + own.end * element;
+                let part = Run { region: Region::Scratch, bytes: part };
+                match rows {
+                    Rows::ToParts => self.copy(&whole, &part),
+                    Rows::FromParts => self.copy(&part, &whole),
+                }
+            }
+            start += blocks.owned(member) * element;
+        }
+    }
+
+    /// Reduces runs in their order.
+    fn reduce<T: Reducible>(&mut self, op: ReduceOp, operands: &[Run], to: &Run) {
+        let element = size_of::<T>();
+        let target = self.write_address(to).cast::<T>();
+        let addresses: Vec<*const T> =
+            operands.iter().map(|operand| self.read_address(operand).cast()).collect();
+        assert!(operands.iter().all(|operand| operand.bytes.len() == to.bytes.len()));
+        let mut sums = [T::ZERO; BLOCK];
+        for block in blocks_of(0..to.bytes.len() / element) {
+            let sum = &mut sums[..block.len()];
+            let read = |address: &*const T| {
+                // SAFETY: the run is in bounds, aligned for its elements, and not written before the block is reduced.
+                unsafe { slice::from_raw_parts(address.wrapping_add(block.start), block.len()) }
+            };
+            let Some((first, others)) = addresses.split_first() else { return };
+            sum.copy_from_slice(read(first));
+            T::reduce(op, sum, others.iter().map(read));
+            // SAFETY: in bounds. It may be one of the operands, which are not borrowed any more.
+            unsafe {
+                target.wrapping_add(block.start).copy_from_nonoverlapping(sum.as_ptr(), sum.len());
+            }
+        }
+    }
+}
+
+/// A direction of copies between rows and parts.
+#[derive(Clone, Copy)]
+enum Rows {
+    ToParts,
+    FromParts,
+}
+
+fn bytes_of(buffer: Option<&Buffer>) -> (*const u8, usize) {
+    buffer.map_or((std::ptr::dangling(), 0), |buffer| {
+        let view = buffer.view();
+        (view.address(), view.byte_len())
+    })
+}
+
+/// Returns the address of `run` in `len` bytes at `start`.
+fn checked_address(start: *const u8, len: usize, run: &Run) -> *const u8 {
+    let bytes = &run.bytes;
+    assert!(
+        bytes.start <= bytes.end && bytes.end <= len,
+        "a call reached outside of its memory: {run:?} of {len} bytes"
+    );
+    start.wrapping_add(bytes.start)
+}

@@ -1,0 +1,20 @@
+//! The engine `mpi`: ranks are processes on CPUs, on one host or several, over any library of MPI 3.
+//!
+//! One thread of a rank makes all MPI calls ([`progress`]). MPI only moves bytes: a call is a [plan](plan) of messages
+//! and of local steps, so results have the same bits as with ranks that are threads. A call owns the memory that MPI
+//! writes ([`memory`]). Every message has a tag for its call ([`tags`]), which its receiver compares.
+
+mod engine;
+mod exchange;
+mod failure;
+mod group;
+mod groups;
+mod job;
+mod library;
+mod memory;
+mod plan;
+mod progress;
+mod scratch;
+mod tags;
+
+pub use engine::{MpiEngine, MpiSettings, MpiStartError};

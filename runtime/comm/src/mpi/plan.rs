@@ -1,0 +1,348 @@
+//! Collectives as steps: messages between the members, and work on the memory of one member.
+//!
+//! MPI only moves bytes. Sums are computed here, in the order of group ranks, so that results have the same bits as with
+//! ranks that are threads, whatever algorithms the library would choose. An all-reduce is an exchange of parts, a local
+//! reduction, and a gather of the reduced parts: as many bytes as a ring.
+
+use std::ops::Range;
+
+use meshwright_backend::{DType, ReduceOp};
+
+use crate::blocks::run_of;
+use crate::reduction::part_of;
+use crate::{Blocks, Call, CommOp, GroupMember};
+
+/// Bytes up to which all operands are sent to all members that need them, instead of being divided into parts.
+const SMALL: usize = 4 << 10;
+
+/// Bytes from which on the members first wait for each other: the time of a transfer begins then.
+const AWAITED: usize = 64 << 10;
+
+/// The memory of one member in a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Region {
+    /// The operand that is read: the destination itself if a call is in place.
+    Source,
+    /// The destination.
+    Target,
+    /// Memory of the call.
+    Scratch,
+}
+
+/// A run of bytes in a region.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Run {
+    pub region: Region,
+    pub bytes: Range<usize>,
+}
+
+/// A message to or from another member.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Transfer {
+    /// Group rank of the other member.
+    pub peer: usize,
+    pub run: Run,
+}
+
+/// A step of a call.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Waits for all members.
+    Arrive,
+    /// Sends and receives messages, and waits for all of them.
+    Exchange { sends: Vec<Transfer>, receives: Vec<Transfer> },
+    /// Copies bytes within the member.
+    Copy { from: Run, to: Run },
+    /// Copies the rows of the source to one part for each member, behind each other, at the start of the scratch.
+    Pack(Blocks),
+    /// Copies the parts of all members, behind each other in the scratch, to their rows of the destination.
+    Unpack(Blocks),
+    /// Reduces runs of one length, in their order, to another one, which may be among them.
+    Reduce { op: ReduceOp, operands: Vec<Run>, to: Run },
+}
+
+/// The steps of a call.
+#[derive(Debug, Default)]
+pub struct Plan {
+    pub steps: Vec<Step>,
+    /// Bytes of scratch.
+    pub scratch: usize,
+}
+
+/// One member that plans a call.
+struct Planner {
+    dtype: DType,
+    me: usize,
+    size: usize,
+    plan: Plan,
+}
+
+/// Plans a call, in place if it has no other source than its destination.
+pub fn plan_call(call: &Call, member: &GroupMember, in_place: bool) -> Plan {
+    let (me, size) = (member.group_rank(), member.size());
+    // A barrier has no elements.
+    let dtype = call.dtype.unwrap_or(DType::F32);
+    let mut planner = Planner { dtype, me, size, plan: Plan::default() };
+    planner.plan_op(&call.op, in_place);
+    planner.plan
+}
+
+impl Planner {
+    fn plan_op(&mut self, op: &CommOp, in_place: bool) {
+        match op {
+            CommOp::AllReduce { op, count } => self.all_reduce(*op, *count),
+            CommOp::AllGather { blocks } => self.all_gather(blocks, in_place),
+            CommOp::ReduceScatter { blocks } => self.reduce_scatter(blocks, in_place),
+            CommOp::AllToAll { send, recv } => self.all_to_all(send, recv),
+            CommOp::Broadcast { root, count } => self.broadcast(root.group_rank, *count),
+            CommOp::Reduce { root, op, count } => self.reduce(root.group_rank, *op, *count),
+            CommOp::Scatter { root, counts } => self.scatter(root.group_rank, counts),
+            CommOp::Gather { root, counts } => self.gather(root.group_rank, counts),
+            CommOp::Barrier => self.plan.steps.push(Step::Arrive),
+            CommOp::Send { to, count } => {
+                let transfer = to_member(to.group_rank, self.run(Region::Source, 0..*count));
+                self.exchange(vec![transfer], Vec::new());
+            }
+            CommOp::Recv { from, count } => {
+                let transfer = to_member(from.group_rank, self.run(Region::Target, 0..*count));
+                self.exchange(Vec::new(), vec![transfer]);
+            }
+        }
+    }
+
+    fn all_reduce(&mut self, op: ReduceOp, count: usize) {
+        if self.is_small(count) {
+            let whole = self.run(Region::Source, 0..count);
+            let sends = self.others().map(|peer| to_member(peer, whole.clone())).collect();
+            self.receive_operands(sends, count);
+            return self.reduce_operands(op, 0..count, self.run(Region::Target, 0..count));
+        }
+        self.arrive(count);
+        let own = self.reduce_own_part(op, count, Region::Target, true);
+        let sends = self.others().map(|peer| to_member(peer, own.clone())).collect();
+        let receives = self.others().map(|peer| self.target_part(peer, count)).collect();
+        self.exchange(sends, receives);
+    }
+
+    fn reduce(&mut self, root: usize, op: ReduceOp, count: usize) {
+        let is_root = self.me == root;
+        if self.is_small(count) {
+            if !is_root {
+                let whole = to_member(root, self.run(Region::Source, 0..count));
+                return self.exchange(vec![whole], Vec::new());
+            }
+            self.receive_operands(Vec::new(), count);
+            return self.reduce_operands(op, 0..count, self.run(Region::Target, 0..count));
+        }
+        self.arrive(count);
+        // Other members keep their operand.
+        let region = if is_root { Region::Target } else { Region::Scratch };
+        let own = self.reduce_own_part(op, count, region, is_root);
+        if is_root {
+            let receives = self.others().map(|peer| self.target_part(peer, count)).collect();
+            self.exchange(Vec::new(), receives);
+        } else {
+            self.exchange(vec![to_member(root, own)], Vec::new());
+        }
+    }
+
+    /// Sends each member its part of the operand, and reduces this member's part of all operands: to its place in
+    /// `region`, or behind the received operands. Returns the reduced run.
+    fn reduce_own_part(
+        &mut self,
+        op: ReduceOp,
+        count: usize,
+        region: Region,
+        at_place: bool,
+    ) -> Run {
+        let own = self.part(count, self.me);
+        let part = |peer| to_member(peer, self.run(Region::Source, self.part(count, peer)));
+        let sends = self.others().map(part).collect();
+        self.receive_operands(sends, own.len());
+        let to = if at_place { self.run(region, own.clone()) } else { self.add_scratch(own.len()) };
+        self.reduce_operands(op, own, to.clone());
+        to
+    }
+
+    fn all_gather(&mut self, blocks: &Blocks, in_place: bool) {
+        let me = self.me;
+        self.arrive(blocks.total());
+        let own_run = run_of(&blocks.lens, me);
+        let own = if in_place { own_run.clone() } else { 0..blocks.owned(me) };
+        let own = self.run(Region::Source, own);
+        let sends = self.others().map(|peer| to_member(peer, own.clone())).collect();
+        if blocks.outer == 1 {
+            let run = |peer| to_member(peer, self.run(Region::Target, run_of(&blocks.lens, peer)));
+            let receives = self.others().map(run).collect();
+            self.exchange(sends, receives);
+            if !in_place {
+                let to = self.run(Region::Target, own_run);
+                self.plan.steps.push(Step::Copy { from: own, to });
+            }
+            return;
+        }
+        // Each part is in one run of the scratch, also the own one.
+        let parts: Vec<Run> =
+            (0..self.size).map(|member| self.add_scratch(blocks.owned(member))).collect();
+        let receives = self.others().map(|peer| to_member(peer, parts[peer].clone())).collect();
+        self.exchange(sends, receives);
+        self.plan.steps.push(Step::Copy { from: own, to: parts[me].clone() });
+        self.plan.steps.push(Step::Unpack(blocks.clone()));
+    }
+
+    fn reduce_scatter(&mut self, blocks: &Blocks, in_place: bool) {
+        let (me, own_len) = (self.me, blocks.owned(self.me));
+        self.arrive(blocks.total());
+        let parts: Vec<Run> = if blocks.outer == 1 {
+            let run = |member| self.run(Region::Source, run_of(&blocks.lens, member));
+            (0..self.size).map(run).collect()
+        } else {
+            self.plan.steps.push(Step::Pack(blocks.clone()));
+            (0..self.size).map(|member| self.add_scratch(blocks.owned(member))).collect()
+        };
+        let sends = self.others().map(|peer| to_member(peer, parts[peer].clone())).collect();
+        let received = self.receive_operands(sends, own_len);
+        let operands = self.in_group_order(parts[me].clone(), received);
+        let to = if in_place { run_of(&blocks.lens, me) } else { 0..own_len };
+        let to = self.run(Region::Target, to);
+        self.plan.steps.push(Step::Reduce { op: ReduceOp::Sum, operands, to });
+    }
+
+    fn all_to_all(&mut self, send: &[usize], recv: &[usize]) {
+        let run = |region, counts: &[usize], peer| self.run(region, run_of(counts, peer));
+        let sent = |peer| to_member(peer, run(Region::Source, send, peer));
+        let received = |peer| to_member(peer, run(Region::Target, recv, peer));
+        let (sends, receives) =
+            (self.others().map(sent).collect(), self.others().map(received).collect());
+        let (from, to) = (run(Region::Source, send, self.me), run(Region::Target, recv, self.me));
+        self.exchange(sends, receives);
+        self.plan.steps.push(Step::Copy { from, to });
+    }
+
+    fn broadcast(&mut self, root: usize, count: usize) {
+        let is_root = self.me == root;
+        if self.is_small(count) || self.size == 2 {
+            if is_root {
+                let whole = self.run(Region::Source, 0..count);
+                let sends = self.others().map(|peer| to_member(peer, whole.clone())).collect();
+                return self.exchange(sends, Vec::new());
+            }
+            let whole = to_member(root, self.run(Region::Target, 0..count));
+            return self.exchange(Vec::new(), vec![whole]);
+        }
+        // The root sends a part to each member, and all of them their parts to the others.
+        self.arrive(count);
+        if is_root {
+            let source = |member| self.run(Region::Source, self.part(count, member));
+            let (own, part) = (source(root), |peer| to_member(peer, source(peer)));
+            let sends = self.others().map(part).collect();
+            self.exchange(sends, Vec::new());
+            let sends = self.others().map(|peer| to_member(peer, own.clone())).collect();
+            return self.exchange(sends, Vec::new());
+        }
+        let own = self.run(Region::Target, self.part(count, self.me));
+        self.exchange(Vec::new(), vec![to_member(root, own.clone())]);
+        let others = self.others().filter(|peer| *peer != root);
+        let sends = others.map(|peer| to_member(peer, own.clone())).collect();
+        let receives = self.others().map(|peer| self.target_part(peer, count)).collect();
+        self.exchange(sends, receives);
+    }
+
+    fn scatter(&mut self, root: usize, counts: &[usize]) {
+        let own = self.run(Region::Target, 0..counts[self.me]);
+        if self.me != root {
+            return self.exchange(Vec::new(), vec![to_member(root, own)]);
+        }
+        let run = |member| self.run(Region::Source, run_of(counts, member));
+        let from = run(root);
+        let sends = self.others().map(|peer| to_member(peer, run(peer))).collect();
+        self.exchange(sends, Vec::new());
+        self.plan.steps.push(Step::Copy { from, to: own });
+    }
+
+    fn gather(&mut self, root: usize, counts: &[usize]) {
+        let own = self.run(Region::Source, 0..counts[self.me]);
+        if self.me != root {
+            return self.exchange(vec![to_member(root, own)], Vec::new());
+        }
+        let run = |member| self.run(Region::Target, run_of(counts, member));
+        let to = run(root);
+        let receives = self.others().map(|peer| to_member(peer, run(peer))).collect();
+        self.exchange(Vec::new(), receives);
+        self.plan.steps.push(Step::Copy { from: own, to });
+    }
+
+    /// Waits for all members before a call of `count` elements, if it is large.
+    fn arrive(&mut self, count: usize) {
+        if count * self.dtype.bytes() >= AWAITED {
+            self.plan.steps.push(Step::Arrive);
+        }
+    }
+
+    /// Sends messages, and receives `len` elements of every other member into scratch. Returns their runs by peer.
+    fn receive_operands(&mut self, sends: Vec<Transfer>, len: usize) -> Vec<Transfer> {
+        let peers: Vec<usize> = self.others().collect();
+        let receives: Vec<Transfer> =
+            peers.into_iter().map(|peer| to_member(peer, self.add_scratch(len))).collect();
+        self.exchange(sends, receives.clone());
+        receives
+    }
+
+    /// Reduces the elements `own` of the source, and the operands that the last exchange has received, to `to`.
+    fn reduce_operands(&mut self, op: ReduceOp, own: Range<usize>, to: Run) {
+        let received = match self.plan.steps.last() {
+            Some(Step::Exchange { receives, .. }) => receives.clone(),
+            _ => Vec::new(),
+        };
+        let operands = self.in_group_order(self.run(Region::Source, own), received);
+        self.plan.steps.push(Step::Reduce { op, operands, to });
+    }
+
+    /// Returns the operands of all members in the order of group ranks.
+    fn in_group_order(&self, own: Run, received: Vec<Transfer>) -> Vec<Run> {
+        let mut operands = received;
+        operands.push(to_member(self.me, own));
+        operands.sort_by_key(|operand| operand.peer);
+        operands.into_iter().map(|operand| operand.run).collect()
+    }
+
+    fn exchange(&mut self, sends: Vec<Transfer>, receives: Vec<Transfer>) {
+        self.plan.steps.push(Step::Exchange { sends, receives });
+    }
+
+    /// The other members, beginning behind this one, so that not all send to the same one first.
+    fn others(&self) -> impl Iterator<Item = usize> + use<> {
+        let (me, size) = (self.me, self.size);
+        (1..size).map(move |distance| (me + distance) % size)
+    }
+
+    fn is_small(&self, count: usize) -> bool {
+        count * self.dtype.bytes() <= SMALL
+    }
+
+    /// The elements that `member` reduces of `count`.
+    fn part(&self, count: usize, member: usize) -> Range<usize> {
+        part_of(self.dtype, count, self.size, member)
+    }
+
+    /// The part of `peer` in its place of the destination.
+    fn target_part(&self, peer: usize, count: usize) -> Transfer {
+        to_member(peer, self.run(Region::Target, self.part(count, peer)))
+    }
+
+    fn run(&self, region: Region, elements: Range<usize>) -> Run {
+        let element = self.dtype.bytes();
+        Run { region, bytes: elements.start * element..elements.end * element }
+    }
+
+    /// Adds `len` elements to the scratch.
+    fn add_scratch(&mut self, len: usize) -> Run {
+        let start = self.plan.scratch;
+        self.plan.scratch += len * self.dtype.bytes();
+        Run { region: Region::Scratch, bytes: start..self.plan.scratch }
+    }
+}
+
+fn to_member(peer: usize, run: Run) -> Transfer {
+    Transfer { peer, run }
+}

@@ -1,0 +1,307 @@
+//! The thread that makes all MPI calls.
+//!
+//! Most libraries are slow with calls of several threads, or have none. Calls reach this thread through a channel. In
+//! progress are the first blocking and the first asynchronous collective of each group, because collectives of one kind
+//! have to match in their order, and all messages.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::sync::{Arc, OnceLock};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use meshwright_backend::OutOfMemory;
+
+use crate::{CommError, Peers};
+
+use super::exchange::{ExchangeError, Tag};
+use super::failure::NumberedCall;
+use super::groups::{CommKind, Groups};
+use super::job::{Job, RunningJob};
+use super::library::Library;
+use super::scratch::ScratchAllocator;
+use super::tags::Tags;
+
+/// Time without progress after which the thread sleeps between tests. Before that it yields: a thread that sleeps
+/// limits the bandwidth, and one that never does takes a core from computation.
+const YIELD_TIME: Duration = Duration::from_millis(2);
+/// Sleep between tests.
+const SLEEP: Duration = Duration::from_micros(50);
+/// Period of checks of peers and time limits.
+const CHECK_PERIOD: Duration = Duration::from_millis(5);
+
+/// A request to the thread.
+pub enum Request {
+    Call(Box<Job>),
+    /// Completes all calls, waits for the other ranks to do the same within the time limit, and ends the use of MPI.
+    Finish(Duration),
+    /// Ends all calls, without a further MPI call.
+    Abort,
+}
+
+/// The calls of a rank, on the thread of MPI.
+pub struct Progress {
+    /// World rank.
+    rank: usize,
+    library: Library,
+    groups: Groups,
+    tags: Tags,
+    /// Blocking and asynchronous collectives, by group.
+    queues: Vec<[Queue; 2]>,
+    /// Messages, in the order of their issue.
+    messages: VecDeque<RunningJob>,
+    scratch: Arc<ScratchAllocator>,
+    peers: Arc<dyn Peers>,
+    /// The first failure, after which no MPI call is made.
+    failure: Arc<OnceLock<CommError>>,
+    last_check: Instant,
+}
+
+/// The collectives of one kind of a group, in the order of their issue.
+#[derive(Default)]
+struct Queue {
+    running: Option<RunningJob>,
+    waiting: VecDeque<Job>,
+    /// Collectives that have begun so far.
+    begun: u64,
+}
+
+impl Progress {
+    /// Creates the state of a rank without calls.
+    pub fn new(
+        rank: usize,
+        (library, groups): (Library, Groups),
+        scratch: Arc<ScratchAllocator>,
+        peers: Arc<dyn Peers>,
+        failure: Arc<OnceLock<CommError>>,
+    ) -> Progress {
+        Progress {
+            rank,
+            tags: Tags::new(library.largest_tag),
+            queues: groups.comms.iter().map(|_| Default::default()).collect(),
+            library,
+            groups,
+            messages: VecDeque::new(),
+            scratch,
+            peers,
+            failure,
+            last_check: Instant::now(),
+        }
+    }
+
+    /// Carries out requests until the rank leaves. Returns the library if all ranks have finished, so that its use may
+    /// end.
+    pub fn run(mut self, requests: &Receiver<Request>) -> Option<Library> {
+        let (mut last_progress, mut end_limit) = (Instant::now(), None);
+        while self.failure.get().is_none() {
+            let is_idle = self.is_idle();
+            if let (true, Some(limit)) = (is_idle, end_limit) {
+                return self.finish(limit);
+            }
+            let request = if is_idle {
+                requests.recv().map_err(|_| RecvTimeoutError::Disconnected)
+            } else if last_progress.elapsed() < YIELD_TIME {
+                requests.recv_timeout(Duration::ZERO)
+            } else {
+                requests.recv_timeout(SLEEP)
+            };
+            let mut has_advanced = true;
+            match request {
+                Ok(Request::Call(job)) => self.add(*job),
+                Ok(Request::Finish(limit)) => end_limit = Some(limit),
+                Ok(Request::Abort) | Err(RecvTimeoutError::Disconnected) => {
+                    let closed = |call: NumberedCall<'_>| CommError::Closed {
+                        rank: call.member.world_rank(),
+                    };
+                    self.fail_all(closed);
+                    return None;
+                }
+                Err(RecvTimeoutError::Timeout) => has_advanced = false,
+            }
+            has_advanced |= self.advance_guarded();
+            if has_advanced {
+                last_progress = Instant::now();
+            } else if last_progress.elapsed() < YIELD_TIME {
+                thread::yield_now();
+            }
+        }
+        self.refuse_all(requests);
+        None
+    }
+
+    fn is_idle(&self) -> bool {
+        let is_empty = |queue: &Queue| queue.running.is_none() && queue.waiting.is_empty();
+        self.messages.is_empty() && self.queues.iter().flatten().all(is_empty)
+    }
+
+    fn add(&mut self, job: Job) {
+        if !job.call.op.is_point_to_point() {
+            let kind = usize::from(job.call.asynchronous);
+            return self.queues[job.group][kind].waiting.push_back(job);
+        }
+        let tag = Tag { own: self.tags.of_message(&job.call), matches: Tags::match_messages };
+        self.messages.push_back(RunningJob::begin(job, (tag, 0), self.scratch.get()));
+    }
+
+    /// Advances all calls. Returns true if anything was done; a failure ends all of them.
+    fn advance_guarded(&mut self) -> bool {
+        let advanced = catch_unwind(AssertUnwindSafe(|| {
+            let has_advanced = self.advance_collectives()? | self.advance_messages()?;
+            if !has_advanced {
+                self.check()?;
+            }
+            Ok::<_, CommError>(has_advanced)
+        }));
+        let error = match advanced {
+            Ok(Ok(has_advanced)) => return has_advanced,
+            Ok(Err(error)) => error,
+            Err(payload) => {
+                // The panic of an assertion has printed its message.
+                let problem = match payload.downcast::<OutOfMemory>() {
+                    Ok(error) => error.to_string(),
+                    Err(_) => "its thread has panicked".to_owned(),
+                };
+                CommError::Engine { rank: self.rank, call: "a call over MPI".into(), problem }
+            }
+        };
+        let error = self.failure.get_or_init(|| error).clone();
+        self.fail_all(|call| match &error {
+            CommError::PeerLeft { rank, exit, detail, .. } => {
+                call.peer_left((*rank, exit.clone()), detail.clone())
+            }
+            other => other.clone(),
+        });
+        true
+    }
+
+    fn advance_collectives(&mut self) -> Result<bool, CommError> {
+        let mut has_advanced = false;
+        for (group, queues) in self.queues.iter_mut().enumerate() {
+            for (queue, kind) in queues.iter_mut().zip([CommKind::Blocking, CommKind::Asynchronous])
+            {
+                let comm = self.groups.comm(group, kind);
+                while queue.begin_next(&mut self.tags, &self.scratch) {
+                    let Some(running) = &mut queue.running else { break };
+                    let advanced = running.advance(&self.library, comm);
+                    has_advanced |= advanced.map_err(|error| {
+                        running.call().failed_exchange(error, &self.tags, &*self.peers)
+                    })?;
+                    if !running.is_complete() {
+                        break;
+                    }
+                    queue.running.take().into_iter().for_each(RunningJob::finish);
+                }
+            }
+        }
+        Ok(has_advanced)
+    }
+
+    fn advance_messages(&mut self) -> Result<bool, CommError> {
+        let mut has_advanced = false;
+        // A receive waits for the earlier ones from the same member.
+        let mut awaited = BTreeSet::new();
+        let mut index = 0;
+        while let Some(message) = self.messages.get_mut(index) {
+            let comm = self.groups.comm(message.group(), CommKind::Message);
+            let mut advance = || -> Result<bool, ExchangeError> {
+                if let Some(peer) = message.awaited_message().map(|transfer| transfer.peer) {
+                    let is_first = awaited.insert((message.group(), peer));
+                    if !is_first || !message.receive_awaited(&self.library, comm)? {
+                        return Ok(false);
+                    }
+                    // The next one may have arrived, too.
+                    awaited.remove(&(message.group(), peer));
+                }
+                message.advance(&self.library, comm)
+            };
+            let advanced = advance();
+            has_advanced |= advanced
+                .map_err(|error| message.call().failed_exchange(error, &self.tags, &*self.peers))?;
+            if message.is_complete() {
+                self.messages.remove(index).into_iter().for_each(RunningJob::finish);
+            } else {
+                index += 1;
+            }
+        }
+        Ok(has_advanced)
+    }
+
+    /// Checks peers and time limits, from time to time.
+    fn check(&mut self) -> Result<(), CommError> {
+        if self.last_check.elapsed() < CHECK_PERIOD {
+            return Ok(());
+        }
+        self.last_check = Instant::now();
+        let failed = self.peers.failed_peer();
+        for running in self.running() {
+            if let Some(failed) = &failed {
+                return Err(running.call().peer_left(failed.clone(), String::new()));
+            }
+            if running.is_late() {
+                return Err(running.timed_out(&self.peers.describe_idle()));
+            }
+        }
+        Ok(())
+    }
+
+    fn running(&self) -> impl Iterator<Item = &RunningJob> {
+        let collectives = self.queues.iter().flatten().filter_map(|queue| queue.running.as_ref());
+        collectives.chain(&self.messages)
+    }
+
+    /// Ends all calls with an error of their own.
+    fn fail_all(&mut self, error_of: impl Fn(NumberedCall<'_>) -> CommError) {
+        let mut running = Vec::from(std::mem::take(&mut self.messages));
+        let mut waiting = Vec::new();
+        for queue in self.queues.iter_mut().flatten() {
+            running.extend(queue.running.take());
+            waiting.extend(std::mem::take(&mut queue.waiting));
+        }
+        for job in running {
+            let error = error_of(job.call());
+            job.fail(error);
+        }
+        for job in waiting {
+            let error = error_of(job.numbered());
+            job.refuse(error);
+        }
+    }
+
+    /// Ends all calls with the failure, also further ones, until the rank leaves.
+    fn refuse_all(&mut self, requests: &Receiver<Request>) {
+        let Some(failure) = self.failure.get().cloned() else { return };
+        self.fail_all(|_| failure.clone());
+        while let Ok(Request::Call(job)) = requests.recv() {
+            job.refuse(failure.clone());
+        }
+    }
+
+    /// Waits for the other ranks, and returns the library; not after a failure of one, for which MPI would wait.
+    fn finish(self, limit: Duration) -> Option<Library> {
+        let start = Instant::now();
+        let mut requests = [self.library.barrier(self.groups.all).ok()?];
+        while self.library.test(&mut requests).ok()?.is_empty() {
+            if start.elapsed() > limit || self.peers.failed_peer().is_some() {
+                return None;
+            }
+            thread::sleep(SLEEP);
+        }
+        Some(self.library)
+    }
+}
+
+impl Queue {
+    /// Begins the next call if none is running. Returns false if there is none.
+    fn begin_next(&mut self, tags: &mut Tags, scratch: &ScratchAllocator) -> bool {
+        if self.running.is_none()
+            && let Some(job) = self.waiting.pop_front()
+        {
+            self.begun += 1;
+            let own = tags.of_collective(&job.call, self.begun);
+            let tag = Tag { own, matches: |sent, expected| sent == expected };
+            self.running = Some(RunningJob::begin(job, (tag, self.begun), scratch.get()));
+        }
+        self.running.is_some()
+    }
+}

@@ -1,0 +1,53 @@
+//! Files that are written as a whole.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::failure::Failure;
+
+/// Checks that a file with this ending, which has a `reason`, can be written, and replaces no metrics.
+pub fn check_output(
+    output: &Path,
+    (ending, reason): (&str, &str),
+    files: &[&PathBuf],
+) -> Result<(), Failure> {
+    let shown = output.display();
+    if output.is_dir() {
+        return Err(
+            format!("-o: {shown} is a folder; name a file in it, such as loss.{ending}").into()
+        );
+    }
+    if !output.extension().is_some_and(|own| own.eq_ignore_ascii_case(ending)) {
+        return Err(format!("-o: {shown} does not end in .{ending}, and {reason}").into());
+    }
+    let folder = output.parent().filter(|folder| !folder.as_os_str().is_empty());
+    if let Some(folder) = folder.filter(|folder| !folder.is_dir()) {
+        let folder = folder.display();
+        return Err(
+            format!("-o: there is no folder {folder}; create it, or name another file").into()
+        );
+    }
+    let real = output.canonicalize().ok();
+    let is_same = |path: &&&PathBuf| real.is_some() && path.canonicalize().ok() == real;
+    if let Some(same) = files.iter().find(is_same) {
+        let same = same.display();
+        return Err(
+            format!("-o: {shown} is also the metrics file {same}; name another file").into()
+        );
+    }
+    Ok(())
+}
+
+/// Writes a file under a temporary name first, so that a full disk leaves an earlier one as it is.
+pub fn write_whole(output: &Path, text: &str) -> io::Result<()> {
+    if output.metadata().is_ok_and(|data| !data.is_file()) {
+        return fs::write(output, text);
+    }
+    let mut partial = output.as_os_str().to_owned();
+    partial.push(".partial");
+    let partial = Path::new(&partial);
+    fs::write(partial, text).and_then(|()| fs::rename(partial, output)).inspect_err(|_| {
+        let _ = fs::remove_file(partial);
+    })
+}

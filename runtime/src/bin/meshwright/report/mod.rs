@@ -1,0 +1,137 @@
+//! The subcommand `report`: the course of one or several runs as one HTML page.
+
+mod curves;
+mod pauses;
+mod run_numbers;
+mod run_steps;
+mod supervision;
+
+use std::fs::File;
+use std::path::PathBuf;
+
+use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
+use meshwright::checkpoint::RunLog;
+use meshwright::counted;
+use meshwright::train::{PageDocument, is_page, page_paragraph};
+use serde_json::json;
+
+use crate::failure::Failure;
+use crate::plot::metrics_file::run_names;
+use crate::plot::output::{check_output, write_whole};
+use run_steps::RunSteps;
+use supervision::LoggedRun;
+
+/// The reason for the ending of a page.
+const REASON: &str = "only HTML is written";
+
+pub fn command() -> Command {
+    let path = || value_parser!(PathBuf);
+    Command::new("report")
+        .about("Show losses, rates, memory, communication, saves and restarts of one or several runs as an HTML page")
+        .arg(
+            Arg::new("files")
+                .value_name("METRICS.jsonl")
+                .required(true)
+                .action(ArgAction::Append)
+                .value_parser(path())
+                .help("Files of --metrics, one for each run"),
+        )
+        .arg(
+            Arg::new("log")
+                .long("log")
+                .value_name("DIR")
+                .action(ArgAction::Append)
+                .value_parser(path())
+                .help("A folder of --save with the run.log of `meshwright run`, whose starts and ends are listed \
+                       [default: the folder of a metrics file, if it has a log]"),
+        )
+        .arg(
+            Arg::new("output")
+                .short('o')
+                .long("output")
+                .value_name("OUT.html")
+                .required(true)
+                .value_parser(path())
+                .help("The page; an earlier one is replaced"),
+        )
+}
+
+/// Runs the subcommand. Returns the text to print.
+pub fn run_command(matches: &ArgMatches) -> Result<(String, bool), Failure> {
+    let files: Vec<&PathBuf> = matches.get_many("files").into_iter().flatten().collect();
+    let output: &PathBuf = matches.get_one("output").expect("it is required");
+    check_output(output, ("html", REASON), &files)?;
+    let is_other = |mut file: File| !is_page(&mut file);
+    if output.is_file() && File::open(output).is_ok_and(is_other) {
+        let shown = output.display();
+        let message = format!(
+            "-o: {shown} was written by another program, and would be lost; name another file, or remove this one"
+        );
+        return Err(message.into());
+    }
+    let runs = files.iter().zip(run_names(&files)).map(|(path, name)| RunSteps::read(path, name));
+    let runs = runs.collect::<Result<Vec<_>, _>>()?;
+    let logs = read_logs(matches, &files)?;
+    let page = page_of_runs(&runs, &logs);
+    write_whole(output, &page).map_err(|error| {
+        Failure::new(format!("-o: cannot write {}: {error}", output.display()), &error)
+    })?;
+    let mut text = String::new();
+    for (path, run) in files.iter().zip(&runs) {
+        run.notes().for_each(|note| text += &format!("{}: {note}\n", path.display()));
+    }
+    let steps = runs.iter().map(RunSteps::len).sum();
+    let (shown, steps) = (output.display(), counted(steps, "step"));
+    text += &format!("{shown}: {steps} of {}\n", counted(runs.len(), "run"));
+    Ok((text, true))
+}
+
+/// Reads the logs that are named, or else those beside the metrics.
+fn read_logs(matches: &ArgMatches, files: &[&PathBuf]) -> Result<Vec<LoggedRun>, Failure> {
+    let named: Vec<&PathBuf> = matches.get_many("log").into_iter().flatten().collect();
+    let mut dirs: Vec<PathBuf> = match named[..] {
+        [] => files.iter().filter_map(|path| Some(path.parent()?.to_owned())).collect(),
+        _ => named.iter().map(|dir| dir.to_path_buf()).collect(),
+    };
+    dirs.dedup();
+    let mut logs = Vec::new();
+    for dir in dirs {
+        let events = RunLog::read(&dir);
+        let events = events.map_err(|error| Failure::new(format!("--log: {error}"), &error))?;
+        if events.is_empty() && !named.is_empty() {
+            let dir = dir.display();
+            return Err(format!("--log: {dir} has no run.log of `meshwright run`").into());
+        }
+        if !events.is_empty() {
+            logs.push(LoggedRun { dir, events });
+        }
+    }
+    Ok(logs)
+}
+
+/// Returns the page.
+fn page_of_runs(runs: &[RunSteps], logs: &[LoggedRun]) -> String {
+    let title = match runs {
+        [run] => format!("The run {}", run.name),
+        _ => counted(runs.len(), "run"),
+    };
+    let mut page = PageDocument::new(&title, "");
+    page.add(&run_numbers::table_of_runs(runs));
+    for (heading, html) in curves::sections(runs) {
+        page.section(&heading, &html);
+    }
+    page.section("Saves", &run_numbers::table_of_saves(runs));
+    let mut interruptions = pauses::table_of_pauses(runs);
+    if logs.is_empty() {
+        interruptions += &page_paragraph(
+            "No log of `meshwright run` was read: --log DIR names the folder of --save that has it.",
+        );
+    }
+    interruptions.extend(logs.iter().map(LoggedRun::table));
+    page.section("Restarts and pauses", &interruptions);
+    let data = json!({
+        "runs": runs.iter().map(run_numbers::RunNumbers::of).collect::<Vec<_>>(),
+        "logs": logs.iter().map(LoggedRun::to_json).collect::<Vec<_>>(),
+    });
+    page.finish(&data)
+}

@@ -1,0 +1,41 @@
+//! The flight recorder of a run: the last calls of its ranks, for `meshwright flight`.
+
+use std::sync::Arc;
+
+use crate::checkpoint::is_remote;
+use crate::comm::FlightFolder;
+use crate::os::watch_report_signal;
+
+use super::console::print_line;
+use super::plan::Plan;
+
+/// Returns the folder of `--flight`, or that in the folder of `--save`, in which the ranks write their last calls after
+/// a failure, and when SIGUSR2 asks for it.
+pub fn flight_folder(plan: &Plan) -> Option<Arc<FlightFolder>> {
+    let saved = || {
+        let dir = &plan.config.save.as_ref()?.dir;
+        // A failure may be that of object storage.
+        (!is_remote(dir)).then(|| dir.join("flight"))
+    };
+    let path = plan.config.flight.clone().or_else(saved)?;
+    watch_report_signal();
+    let run = plan.machine.store().map(|store| store.run_id().to_owned());
+    Some(Arc::new(FlightFolder::new(path, run)))
+}
+
+/// Names the folder after a failure.
+pub fn announce_flight(plan: &Plan, folder: &FlightFolder) {
+    if let Some(problem) = folder.problem() {
+        print_line(&format!(
+            "warning: the last calls of the ranks could not be written: {problem}"
+        ));
+    }
+    let prints = plan.machine.own_rank().is_none_or(|rank| rank == 0);
+    // The calls of one rank explain nothing.
+    if prints && folder.has_files() && plan.config.mesh.world_size() > 1 {
+        let path = folder.path().display();
+        print_line(&format!(
+            "the last calls of each rank are in {path}; `meshwright flight {path}` compares them"
+        ));
+    }
+}
