@@ -1,4 +1,4 @@
-//! What a run reports while others watch it: saves and goodput in the metrics, `--prometheus` and `--quiet`.
+//! Reports of a running run: saves and goodput in the metrics, `--prometheus` and `--quiet`.
 
 use std::time::SystemTime;
 
@@ -36,7 +36,7 @@ fn saves_are_in_the_metrics() {
     assert_eq!(steps[4]["save_bytes"], bytes);
 }
 
-/// Of the first attempt that a log has, if all steps are known.
+/// The start is that of the first attempt in a log, if all steps are known.
 #[test]
 fn goodput_counts_from_the_start_of_the_run() {
     let workspace = Workspace::new();

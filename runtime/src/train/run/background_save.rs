@@ -32,8 +32,8 @@ struct RunningSave {
     thread: WriterThread,
 }
 
-/// The result of a thread: the memory of its copy, and the bytes of the checkpoint if this rank has completed it, or the
-/// error of a file that could not be written.
+/// The result of a thread: the memory of its copy, and the bytes of the checkpoint if this rank has completed it, or
+/// the error of a file that could not be written.
 type Written = (StateSnapshot, std::result::Result<u64, CheckpointError>);
 
 /// A thread that writes the file of a rank, and completes the checkpoint on rank 0.

@@ -8,7 +8,7 @@ use super::{Manifest, names};
 /// The checkpoint to which `latest` of a folder leads. Its tensors have not been read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewestCheckpoint {
-    /// Its folder.
+    /// The folder of the checkpoint.
     pub folder: PathBuf,
     /// Completed steps.
     pub step: u64,

@@ -15,7 +15,7 @@ pub struct RunNumbers {
     lowest_eval_loss: Option<f64>,
     tokens: f64,
     median_tokens_per_s: Option<f64>,
-    /// From the start of the first step to the end of the last one, in hours.
+    /// Time from the start of the first step to the end of the last one.
     hours: Option<f64>,
     goodput: Option<f64>,
     skipped_steps: Option<f64>,

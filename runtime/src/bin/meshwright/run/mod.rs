@@ -104,8 +104,8 @@ pub fn run_command(matches: &ArgMatches) -> Result<u8, Failure> {
     let min = matches.get_one::<u64>("elastic").map(|min| *min as usize);
     let elastic = min.map(|min| Elastic::new(min, &starter, &command)).transpose()?;
     let limit = *matches.get_one::<u32>("max-restarts").expect("it has a default");
-    if limit > 0 && command.save().is_none() {
-        return Err(command.refuse_unsaved());
+    if limit > 0 {
+        command.check_restarts()?;
     }
     let grace = *matches.get_one::<Duration>("grace").expect("it has a default");
     Supervisor::open(command, starter, elastic, Restarts::new(limit), grace)?.run()

@@ -23,7 +23,7 @@ pub struct Supervisor {
     elastic: Option<Elastic>,
     restarts: Restarts,
     grace: Duration,
-    /// The folder of `--save`.
+    /// The folder of `--save`, if it is on a file system.
     save: Option<PathBuf>,
     journal: Journal,
 }
@@ -40,7 +40,7 @@ impl Supervisor {
         restarts: Restarts,
         grace: Duration,
     ) -> Result<Supervisor, Failure> {
-        let save = command.save();
+        let save = command.save_folder();
         let journal = Journal::open(save.as_deref())?;
         Ok(Supervisor { command, starter, elastic, restarts, grace, save, journal })
     }
@@ -129,7 +129,7 @@ impl Supervisor {
         self.journal.add(RunEventKind::Start, |event| RunEvent { processes: count, from, ..event });
         let commands = starter.commands(&words, attempt);
         let commands = commands.map_err(|error| Failure::new(error.to_string(), &error))?;
-        let rules = AttemptRules { queue, grace: self.grace, saves: self.save.is_some() };
+        let rules = AttemptRules { queue, grace: self.grace, saves: self.command.save().is_some() };
         let end = Attempt::run(&rules, (starter, commands), &mut self.journal)?;
         Ok((count, end))
     }

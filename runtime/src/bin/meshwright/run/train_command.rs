@@ -4,6 +4,8 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
+use meshwright::checkpoint::is_remote;
+
 use super::Failure;
 
 /// A program with its arguments.
@@ -41,13 +43,39 @@ impl TrainCommand {
         self.setting("save").map(PathBuf::from)
     }
 
+    /// Returns the folder of `--save`, if it is on a file system.
+    pub fn save_folder(&self) -> Option<PathBuf> {
+        self.save().filter(|save| !is_remote(save))
+    }
+
+    /// Checks that the run can be continued after a failure.
+    ///
+    /// # Errors
+    /// A run that saves nothing. Checkpoints in object storage are not looked for here, so the program has to.
+    pub fn check_restarts(&self) -> Result<(), Failure> {
+        match self.save() {
+            None => Err(self.refuse_unsaved()),
+            Some(save)
+                if is_remote(&save) && self.setting("resume").is_none_or(|own| own != "auto") =>
+            {
+                let save = save.display();
+                let message = format!(
+                    "--max-restarts: {save} is in object storage, from which only --resume auto in the command \
+                     continues; add it"
+                );
+                Err(message.into())
+            }
+            Some(_) => Ok(()),
+        }
+    }
+
     /// Returns true if the ranks of the program are GPUs.
     pub fn is_on_gpus(&self) -> bool {
         self.setting("device").is_some_and(|device| device == "cuda" || device == "gpu")
     }
 
     /// Returns the message for restarts of a run that saves nothing.
-    pub fn refuse_unsaved(&self) -> Failure {
+    fn refuse_unsaved(&self) -> Failure {
         let unread = self.config.as_ref().err().map(|reason| format!(" ({reason})"));
         let program = Path::new(self.program()).display();
         format!(

@@ -92,7 +92,7 @@ fn mpirun_may_be_the_program() {
     assert!(run.stdout.starts_with(line), "{}", run.stdout);
 }
 
-/// As many ranks as cores, then fewer until a mesh fits.
+/// There are as many ranks as cores, then fewer until a mesh fits.
 #[test]
 fn elastic_runs_follow_the_cores() {
     let cores = std::thread::available_parallelism().unwrap().get();

@@ -23,6 +23,10 @@ fn wrong_uses_are_refused() {
         ("--max-restarts 2 -- ./train --config run.toml", "--max-restarts: needs --save DIR"),
         ("--max-restarts 2 -- ./train --config bad.toml", "--max-restarts: needs --save DIR"),
         ("--max-restarts 2 -- ./train --config none.toml", "--max-restarts: needs --save DIR"),
+        (
+            "--max-restarts 2 -- ./train --save s3://bucket/run",
+            "--max-restarts: s3://bucket/run is in object storage, from which only --resume auto",
+        ),
         ("--max-restarts -1 -- ./train", "unknown flag `-1`"),
         (
             "--grace 120 -- ./train",

@@ -111,6 +111,16 @@ fn settings_of_a_file_are_found() {
     assert_eq!(folder.args(), ["--config run.toml", "--config run.toml --resume auto"]);
 }
 
+/// The program finds checkpoints in object storage itself, and the log has no place there.
+#[test]
+fn object_storage_is_left_to_the_program() {
+    let folder = Folder::new(&["exit 3", "exit 3", "exit 0"]);
+    let args = "--save s3://bucket/run --resume auto";
+    let run = folder.run(&format!("--max-restarts 2 -- ./train {args}"));
+    assert_eq!((run.code, folder.args()), (Some(0), vec![args.to_owned(); 3]), "{}", run.stderr);
+    assert!(!folder.path("s3:").exists());
+}
+
 #[test]
 fn a_folder_has_one_supervisor() {
     let folder = Folder::new(&["echo $$ > pid; sleep 100", "exit 0"]);
