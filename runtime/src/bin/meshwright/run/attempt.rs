@@ -49,7 +49,7 @@ pub struct AttemptRules<'a> {
 }
 
 /// Running processes, and what is known about the others.
-pub struct Attempt<'a> {
+pub struct RunAttempt<'a> {
     rules: &'a AttemptRules<'a>,
     starter: &'a Starter,
     journal: &'a mut Journal,
@@ -71,7 +71,7 @@ struct Process {
     error: LastError,
 }
 
-impl Attempt<'_> {
+impl RunAttempt<'_> {
     /// Starts the commands, forwards their output, and waits until all processes have ended, the descendants of these
     /// included. `journal` gets the events.
     ///
@@ -82,7 +82,7 @@ impl Attempt<'_> {
         (starter, commands): (&Starter, Vec<Command>),
         journal: &mut Journal,
     ) -> Result<AttemptEnd, Failure> {
-        let mut attempt = Attempt {
+        let mut attempt = RunAttempt {
             rules,
             starter,
             journal,

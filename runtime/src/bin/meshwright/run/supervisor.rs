@@ -9,7 +9,7 @@ use meshwright::exit_code::{LOST, REFUSED, STOPPED};
 use meshwright_os::{SignalQueue, adopt_orphans, is_stop_signal, signal_name};
 
 use super::Failure;
-use super::attempt::{Attempt, AttemptEnd, AttemptRules};
+use super::attempt::{AttemptEnd, AttemptRules, RunAttempt};
 use super::elastic::Elastic;
 use super::journal::{Journal, say};
 use super::restarts::Restarts;
@@ -130,7 +130,7 @@ impl Supervisor {
         let commands = starter.commands(&words, attempt);
         let commands = commands.map_err(|error| Failure::new(error.to_string(), &error))?;
         let rules = AttemptRules { queue, grace: self.grace, saves: self.command.save().is_some() };
-        let end = Attempt::run(&rules, (starter, commands), &mut self.journal)?;
+        let end = RunAttempt::run(&rules, (starter, commands), &mut self.journal)?;
         Ok((count, end))
     }
 
