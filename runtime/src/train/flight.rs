@@ -11,7 +11,9 @@ use super::plan::Plan;
 /// Returns the folder of `--flight`, or that in the folder of `--save`, in which the ranks write their last calls after
 /// a failure, and when SIGUSR2 asks for it.
 pub fn flight_folder(plan: &Plan) -> Option<Arc<FlightFolder>> {
-    let saved = || Some(plan.config.save.as_ref()?.dir.join("flight"));
+    // The calls of one rank explain nothing, unless they are asked for.
+    let has_several = plan.config.mesh.world_size() > 1;
+    let saved = || Some(plan.config.save.as_ref().filter(|_| has_several)?.dir.join("flight"));
     let path = plan.config.flight.clone().or_else(saved)?;
     watch_report_signal();
     let run = plan.machine.store().map(|store| store.run_id().to_owned());
@@ -26,8 +28,7 @@ pub fn announce_flight(plan: &Plan, folder: &FlightFolder) {
         ));
     }
     let prints = plan.machine.own_rank().is_none_or(|rank| rank == 0);
-    // The calls of one rank explain nothing.
-    if prints && folder.has_files() && plan.config.mesh.world_size() > 1 {
+    if prints && folder.has_files() {
         let path = folder.path().display();
         print_line(&format!(
             "the last calls of each rank are in {path}; `meshwright flight {path}` compares them"
