@@ -116,13 +116,17 @@ impl Workspace {
         }
     }
 
-    /// Lists all files and folders recursively, including hidden ones, sorted.
+    /// Lists all files and folders recursively, including hidden ones, sorted. The last calls of a failed run are not
+    /// part of its state.
     fn listing(&self) -> Vec<String> {
         let mut found = Vec::new();
         let mut folders = vec![self.dir.path().to_owned()];
         while let Some(folder) = folders.pop() {
             for entry in std::fs::read_dir(folder).unwrap() {
                 let path = entry.unwrap().path();
+                if path.ends_with("flight") {
+                    continue;
+                }
                 let name = path.strip_prefix(self.dir.path()).unwrap().display().to_string();
                 found.push(name);
                 if path.is_dir() && !path.is_symlink() {

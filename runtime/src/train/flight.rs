@@ -12,10 +12,12 @@ use super::plan::Plan;
 /// Returns the folder of `--flight`, or that in the folder of `--save`, in which the ranks write their last calls after
 /// a failure, and when SIGUSR2 asks for it.
 pub fn flight_folder(plan: &Plan) -> Option<Arc<FlightFolder>> {
+    // The calls of one rank explain nothing, unless they are asked for; a failure may be that of object storage.
+    let has_several = plan.config.mesh.world_size() > 1;
+    let is_usable = |dir: &PathBuf| has_several && !is_remote(dir);
     let saved = || {
-        let dir = &plan.config.save.as_ref()?.dir;
-        // A failure may be that of object storage.
-        (!is_remote(dir)).then(|| dir.join("flight"))
+        let dir = plan.config.save.as_ref().map(|save| &save.dir);
+        Some(dir.filter(|dir| is_usable(dir))?.join("flight"))
     };
     let path = plan.config.flight.clone().or_else(saved)?;
     watch_report_signal();
@@ -31,8 +33,7 @@ pub fn announce_flight(plan: &Plan, folder: &FlightFolder) {
         ));
     }
     let prints = plan.machine.own_rank().is_none_or(|rank| rank == 0);
-    // The calls of one rank explain nothing.
-    if prints && folder.has_files() && plan.config.mesh.world_size() > 1 {
+    if prints && folder.has_files() {
         let path = folder.path().display();
         print_line(&format!(
             "the last calls of each rank are in {path}; `meshwright flight {path}` compares them"

@@ -90,8 +90,12 @@ impl FlightFolder {
         self.remove_other_runs()?;
         let path = self.path.join(format!("rank-{:05}.json", record.rank));
         let new = path.with_extension("json.new");
-        fs::write(&new, serde_json::to_vec(record)?)?;
-        fs::rename(new, path)
+        let written = fs::write(&new, serde_json::to_vec(record)?);
+        written.and_then(|()| fs::rename(&new, path)).inspect_err(|_| {
+            // What is left would look like a recording. A folder with other files stays.
+            let _ = fs::remove_file(&new);
+            let _ = fs::remove_dir(&self.path);
+        })
     }
 
     fn remove_other_runs(&self) -> io::Result<()> {

@@ -270,3 +270,14 @@ fn old_calls_leave_the_ring() {
         "{report}"
     );
 }
+
+#[test]
+fn a_folder_that_cannot_be_written_is_named() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let flight = Arc::new(FlightFolder::new(file.path().join("calls"), None));
+    let options = LaunchOptions { flight: Some(Arc::clone(&flight)), ..LaunchOptions::default() };
+    launch_with(&options, &"dp=2".parse().unwrap(), |_| Err::<(), _>("a fault")).unwrap_err();
+    assert!(!flight.has_files());
+    let problem = flight.problem().unwrap();
+    assert!(problem.contains("calls: Not a directory"), "{problem}");
+}

@@ -186,11 +186,11 @@ impl Server {
         }
         let reply = StoreMessage::Done(self.settings.run_id.clone().into_bytes()).to_bytes();
         self.members.admit(rank, newcomer.link, reply);
-        if self.members.len() == self.settings.world {
-            if let Some(when_complete) = self.settings.when_complete.take() {
-                // It may wait for a file system. Without a thread it is left out.
-                let _ = std::thread::Builder::new().spawn(when_complete);
-            }
+        if self.members.len() == self.settings.world
+            && let Some(when_complete) = self.settings.when_complete.take()
+        {
+            // It may wait for a file system. Without a thread it is left out.
+            let _ = std::thread::Builder::new().spawn(when_complete);
         }
         // Requests that came with the proof.
         self.serve_rank(rank, false);
@@ -237,12 +237,11 @@ impl Server {
                     None => member.wanted = Some((key, Instant::now() + self.settings.timeout)),
                 },
                 StoreRequest::Set(key, value) => {
-                    let reply = match self.store_value(key, value) {
-                        true => done(),
-                        false => {
-                            let reason = "the store is full: it holds 64 MiB".to_owned();
-                            StoreMessage::Refused(reason).to_bytes().into()
-                        }
+                    let reply = if self.store_value(key, value) {
+                        done()
+                    } else {
+                        let reason = "the store is full: it holds 64 MiB".to_owned();
+                        StoreMessage::Refused(reason).to_bytes().into()
                     };
                     self.members.get_mut(rank).map_or(Ok(()), |member| member.send(reply))?;
                 }
