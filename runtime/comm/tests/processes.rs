@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use meshwright_backend::{Buffer, CachingAllocator, Category, ViewMut};
 use meshwright_comm::mpi::{MpiEngine, MpiSettings};
-use meshwright_comm::process_launch::{RankAssignment, Store};
+use meshwright_comm::process_launch::{RankAssignment, Store, StoreOptions};
 use meshwright_comm::{
     CommError, LaunchOptions, MessageId, RankComms, ReduceOp, Site, launch_rank,
 };
@@ -148,8 +148,9 @@ fn run_rank(assignment: &RankAssignment) -> ExitCode {
     // SAFETY: the process has no handler of this signal.
     unsafe { libc::signal(libc::SIGTERM, libc::SIG_IGN) };
     let timeout = Duration::from_secs(60);
+    let options = StoreOptions { timeout, ..StoreOptions::default() };
     let store =
-        Arc::new(Store::open(assignment, timeout).unwrap_or_else(|error| panic!("{error}")));
+        Arc::new(Store::open(assignment, &options).unwrap_or_else(|error| panic!("{error}")));
     let outcome =
         launch_rank(&LaunchOptions::default(), &mesh, rank, CommError::exit_code, |comms| {
             let timeout = if name == "late" { Duration::from_millis(300) } else { timeout };
