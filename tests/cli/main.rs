@@ -24,6 +24,8 @@ mod preflight;
 mod processes;
 mod record;
 mod refusals;
+#[cfg(feature = "remote")]
+mod remote;
 mod reports;
 mod requeue;
 mod resuming;

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::checkpoint::is_remote;
 use crate::comm::FlightFolder;
 use crate::os::watch_report_signal;
 
@@ -11,7 +12,11 @@ use super::plan::Plan;
 /// Returns the folder of `--flight`, or that in the folder of `--save`, in which the ranks write their last calls after
 /// a failure, and when SIGUSR2 asks for it.
 pub fn flight_folder(plan: &Plan) -> Option<Arc<FlightFolder>> {
-    let saved = || Some(plan.config.save.as_ref()?.dir.join("flight"));
+    let saved = || {
+        let dir = &plan.config.save.as_ref()?.dir;
+        // A failure may be that of object storage.
+        (!is_remote(dir)).then(|| dir.join("flight"))
+    };
     let path = plan.config.flight.clone().or_else(saved)?;
     watch_report_signal();
     let run = plan.machine.store().map(|store| store.run_id().to_owned());

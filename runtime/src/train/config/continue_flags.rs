@@ -19,6 +19,7 @@ pub fn continuing_flags(config: &Config, checkpoint: &Path) -> String {
         line.switch("save-async", save.asynchronous);
         line.value("keep", save.keep);
         line.switch("keep-best", save.best);
+        line.path("save-cache", config.save_cache.as_deref());
     }
     line.path("metrics", config.metrics.as_deref());
     line.path("tensorboard", config.tensorboard.as_deref());

@@ -1,7 +1,8 @@
 //! The rules about several settings.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use crate::checkpoint::is_remote;
 use crate::layout::{AxisId, AxisSet};
 use crate::mesh::MeshShape;
 use crate::optim::OptimizerError;
@@ -44,6 +45,7 @@ pub const RULES: &[Rule] = &[
     the_warm_up_ends,
     resume_auto_needs_save,
     new_data_begins_once,
+    only_checkpoints_are_objects,
     stage_times_are_json,
     heartbeats_have_time,
     prometheus_files_are_found,
@@ -357,5 +359,39 @@ fn stage_times_are_json(settings: &RunSettings, problems: &mut Problems) {
         let message =
             format!("`{path}` is not a .json file: --stages reads only files with that extension");
         problems.add(&["stage-times"], message);
+    }
+}
+
+/// Of all files and folders, only those of checkpoints can be in object storage.
+fn only_checkpoints_are_objects(settings: &RunSettings, problems: &mut Problems) {
+    let is_object = |path: &Option<PathBuf>| path.as_deref().is_some_and(is_remote);
+    if settings.save_cache.is_some() && !is_object(&settings.save) && !is_object(&settings.resume) {
+        let message = "is of checkpoints in object storage, which neither --save nor --resume names (s3://BUCKET/RUN)";
+        problems.add(&["save-cache"], message.to_owned());
+    }
+    let others = [
+        ("init-from", &settings.init_from),
+        ("architecture", &settings.architecture),
+        ("tokenizer", &settings.tokenizer),
+        ("save-cache", &settings.save_cache),
+        ("export-hf", &settings.export_hf),
+        ("metrics", &settings.metrics),
+        ("tensorboard", &settings.tensorboard),
+        ("prometheus", &settings.prometheus),
+        ("flight", &settings.flight),
+        ("trace", &settings.trace),
+        ("stage-times", &settings.stage_times),
+        ("record", &settings.record),
+        ("report", &settings.report),
+    ];
+    for (flag, path) in others {
+        if let Some(object) = path.as_deref().filter(|path| is_remote(path)) {
+            let message = format!(
+                "{} is in object storage, where only --save and --resume read and write; copy it to a disk, or name a \
+                 path there",
+                object.display()
+            );
+            problems.add(&[flag], message);
+        }
     }
 }

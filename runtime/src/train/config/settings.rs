@@ -216,7 +216,7 @@ settings! {
         ema: Option<Fraction>, "DECAY", at "/optimizer/ema" Warn;
     }
     group SAVING {
-        "Save checkpoints of the whole training state in DIR"
+        "Save checkpoints of the whole training state in DIR, or in object storage: s3://BUCKET/RUN, gs:// or az://"
         save: Option<PathBuf>, "DIR";
         "Also save after every N steps, not only after the last [needs --save]"
         save_every: Option<Positive>, "N";
@@ -230,6 +230,9 @@ settings! {
         "End the run when N saves in a row have failed, such as on a full disk (3 without this flag); fewer are a \
          warning, except for the last save"
         max_failed_saves: Option<Size>, "N";
+        "Keep files of checkpoints in object storage here, while they are sent or read, instead of in the system's \
+         folder of temporary files"
+        save_cache: Option<PathBuf>, "DIR" => #[serde(skip)] save_cache;
         "Continue from a checkpoint: DIR/latest, DIR/step-N or DIR; auto continues from the newest intact one of \
          --save, or begins if there is none"
         resume: Option<PathBuf>, "DIR/latest";

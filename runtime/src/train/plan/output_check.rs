@@ -5,7 +5,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use crate::checkpoint::hf::SideFiles;
-use crate::checkpoint::is_name_of_checkpoints;
+use crate::checkpoint::{is_name_of_checkpoints, is_remote};
 use crate::pipeline::StageCut;
 use crate::train::config::{Config, ModelSource, ScheduleSource};
 use crate::train::report::is_name_of_events;
@@ -243,7 +243,7 @@ fn outputs(config: &Config) -> impl Iterator<Item = NamedPath<'_>> {
     ];
     named(NamedPath::file, files)
         .chain(named(NamedPath::folder, folders))
-        .filter(|output| !output.is_special())
+        .filter(|output| !output.is_special() && !is_remote(output.path))
 }
 
 /// Returns the paths of the flags that are given.

@@ -6,7 +6,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use crate::checkpoint::hf::{ExportLock, HfExport};
-use crate::checkpoint::{Checkpoint, CheckpointError, CheckpointFolder};
+use crate::checkpoint::{Checkpoint, CheckpointError, CheckpointFolder, is_remote};
 use crate::os::ClaimedFile;
 use crate::trace::{Tracer, is_trace};
 use crate::train::config::Config;
@@ -153,7 +153,8 @@ impl Plan {
         let save = save.as_ref().map(|save| &save.dir);
         let folders = [save, export_hf.as_ref(), tensorboard.as_ref()];
         let reports = [metrics, prometheus, trace, stage_times, record].into_iter().flatten();
-        for folder in reports.filter_map(|path| path.parent()) {
+        let parents = reports.filter_map(|path| path.parent());
+        for folder in parents.filter(|parent| !is_remote(parent)) {
             if folders.into_iter().flatten().any(|of_run| of_run == folder) {
                 let _ = std::fs::create_dir_all(folder);
             }
@@ -171,6 +172,10 @@ impl Plan {
 
     /// Checks the folder of `--save`. Of several processes, that of rank 0 prepares it.
     fn prepare_save(&self) -> std::result::Result<Option<CheckpointFolder>, CheckpointError> {
+        #[cfg(feature = "remote")]
+        if let Some(folder) = &self.config.save_cache {
+            crate::checkpoint::use_cache_folder(folder)?;
+        }
         let Some(save) = &self.config.save else { return Ok(None) };
         if let Some(rank) = self.machine.own_rank().filter(|rank| *rank > 0) {
             CheckpointFolder::check_writable(&save.dir, rank)?;
@@ -230,7 +235,9 @@ impl Plan {
 
     /// Returns true if the run resumes from a checkpoint in `dir`.
     pub fn resumes_from(&self, dir: &Path) -> bool {
-        let real = |path: &Path| path.canonicalize().ok();
+        let real = |path: &Path| {
+            if is_remote(path) { Some(path.to_owned()) } else { path.canonicalize().ok() }
+        };
         let resumed = self.resume.as_ref().and_then(|checkpoint| real(checkpoint.folder()));
         resumed.is_some_and(|folder| folder.parent() == real(dir).as_deref())
     }

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::backend::Bytes;
-use crate::checkpoint::BestLoss;
+use crate::checkpoint::{BestLoss, best_step};
 use crate::data::Tokenizer;
 use crate::os::print_text;
 
@@ -102,11 +102,8 @@ impl Summary {
             let lowest = lowest.map(|lowest| {
                 let step = lowest.step;
                 // The link may be missing, or older, if an earlier part of the run was without --keep-best.
-                let is_kept = |best: &Path| {
-                    let target = std::fs::read_link(best).unwrap_or_default();
-                    target.to_string_lossy().ends_with(&format!("step-{step:08}"))
-                };
-                let best = best.map(|save| save.dir.join("best")).filter(|best| is_kept(best));
+                let best = best.filter(|save| best_step(&save.dir) == Some(step));
+                let best = best.map(|save| save.dir.join("best"));
                 let export = best.map(|best| {
                     let flags = exporting_flags(&plan.config, &best, step, Path::new("OUT"));
                     format!(", in {}; to export it: {flags}", best.display())

@@ -165,11 +165,11 @@ impl Drop for WriterThread {
 
 impl WriterTask {
     fn run(self, snapshot: &StateSnapshot) -> std::result::Result<u64, CheckpointError> {
-        self.writer.write_described_rank(self.rank, &snapshot.entries())?;
+        let is_cancelled = || self.is_cancelled.load(Ordering::Relaxed);
+        self.writer.write_described_rank(self.rank, &snapshot.entries(), &is_cancelled)?;
         // The run may have failed and not wait.
         let _ = self.written.send(());
         let Some(Completion { ranks, state, keep }) = self.completion else { return Ok(0) };
-        let is_cancelled = || self.is_cancelled.load(Ordering::Relaxed);
         let Some(files) = self.writer.wait_for_ranks(ranks, is_cancelled)? else { return Ok(0) };
         let bytes = bytes_of(&files);
         self.writer.commit(files, state, keep)?;

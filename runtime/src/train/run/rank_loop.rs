@@ -108,6 +108,10 @@ impl<'a, T: Task> RankLoop<'a, T> {
         let is_loaded = plan.resume.is_some() || plan.weights.is_some();
         let infinite = if is_loaded { find_infinite_param(&rank, &params)? } else { None };
         let loaded_infinite = infinite.map(|param| param.path().to_owned());
+        if let Some(checkpoint) = &plan.resume {
+            // All ranks have loaded.
+            checkpoint.release();
+        }
         drop(waits_for_files);
         if let (Some(path), 0) = (&loaded_infinite, rank.index()) {
             let flag = if plan.resume.is_some() { "--resume" } else { "--init-from" };

@@ -63,18 +63,18 @@ pub(super) fn begin_checkpoint(
 ) -> Result<CheckpointWriter> {
     rank.compare_last_updates();
     let begun = match rank.index() {
-        0 => CheckpointWriter::begin_checkpoint(dir, steps).map(drop),
-        _ => Ok(()),
+        0 => CheckpointWriter::begin_checkpoint(dir, steps).map(|writer| writer.token().to_owned()),
+        _ => Ok(String::new()),
     };
-    let all = agree(rank, (flag, steps), begun.map(|()| steps))?;
-    if let Some(other) = all.iter().position(|own| *own != all[0]) {
+    let all = agree(rank, (flag, steps), begun.map(|token| (steps, token)))?;
+    if let Some(other) = all.iter().position(|own| own.0 != all[0].0) {
         return Err(Error::Input(format!(
             "{flag}: rank 0 saves the state after step {}, and rank {other} that after step {}; all ranks have to save \
              the same step",
-            all[0], all[other]
+            all[0].0, all[other].0
         )));
     }
-    Ok(CheckpointWriter::join(dir, steps))
+    Ok(CheckpointWriter::join(dir, steps, &all[0].1))
 }
 
 /// Exchanges the results of a part of the checkpoint of `flag` after `steps` steps. Every rank calls it when its part

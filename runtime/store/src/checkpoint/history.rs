@@ -47,7 +47,7 @@ impl RunHistory {
 }
 
 /// Returns a name of the process and its start that no other one has.
-fn unique_name() -> String {
+pub(super) fn unique_name() -> String {
     let since_epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     // The number of the machine's boot, if it is known: processes of several machines may share a folder.
     let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();

@@ -4,16 +4,20 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 
 use super::folder::steps_in;
-use super::locate::{Located, locate, newest_first};
-use super::tensors::TensorFile;
-use super::{CheckpointError, Manifest, RunHistory, TensorBox, TensorSource, files, names};
+use super::locate::Located;
+use super::place::{is_remote, storage_of};
+use super::storage::StoredShards;
+use super::{CheckpointError, Manifest, RunHistory, TensorBox, TensorSource, names};
+
+/// Most reads of a manifest that is not as its hash says, in object storage.
+const READS: usize = 3;
 
 /// An open checkpoint, whose files match their hashes.
 #[derive(Debug)]
 pub struct Checkpoint {
     folder: PathBuf,
     manifest: Manifest,
-    files: Vec<TensorFile>,
+    files: Vec<Box<dyn StoredShards>>,
     /// File and index of each shard, by tensor.
     shards: HashMap<String, Vec<(usize, usize)>>,
     skipped: Vec<CheckpointError>,
@@ -30,7 +34,7 @@ impl Checkpoint {
     /// No checkpoint, or none that is intact, each with the damaged file, and one that cannot be read for another
     /// reason.
     pub fn open(path: &Path) -> Result<Checkpoint, CheckpointError> {
-        let (dir, latest) = match locate(path) {
+        let (dir, latest) = match storage_of(path)?.locate(path)? {
             Located::One(folder) => return Checkpoint::open_step(&folder),
             Located::Newest { dir, latest } => (dir, latest),
         };
@@ -85,13 +89,19 @@ impl Checkpoint {
     }
 
     fn open_folder(folder: &Path) -> Result<Checkpoint, CheckpointError> {
-        files::check_folder(folder)?;
-        let manifest = Manifest::read(folder)?;
-        let mut open_files = Vec::new();
+        let storage = storage_of(folder)?;
+        storage.check_folder(folder)?;
+        let mut manifest = Manifest::read(folder);
+        // A connection may have altered it.
+        for _ in 1..if is_remote(folder) { READS } else { 1 } {
+            if matches!(manifest, Err(CheckpointError::Damaged { .. })) {
+                manifest = Manifest::read(folder);
+            }
+        }
+        let manifest = manifest?;
+        let open_files = storage.open_files(folder, &manifest.files)?;
         let mut shards: HashMap<String, Vec<_>> = HashMap::new();
         for (file_index, file) in manifest.files.iter().enumerate() {
-            let path = files::path_in(folder, &file.name)?;
-            open_files.push(TensorFile::open_verified(&path, file.bytes, &file.xxh3)?);
             for (shard_index, shard) in file.shards.iter().enumerate() {
                 shards.entry(shard.tensor.clone()).or_default().push((file_index, shard_index));
             }
@@ -120,9 +130,10 @@ impl Checkpoint {
     pub fn other_branch(&self) -> Option<PathBuf> {
         let (step, history) = (self.manifest.state.step, &self.manifest.state.history);
         let dir = self.folder.parent()?;
-        let others = match dir.join(names::LATEST).read_link() {
-            Ok(latest) => vec![dir.join(latest)],
-            Err(_) => {
+        let latest = storage_of(dir).and_then(|storage| storage.linked_step(dir, names::LATEST));
+        let others = match latest {
+            Ok(Some(latest)) => vec![dir.join(names::folder_name(latest))],
+            _ => {
                 let steps = steps_in(dir).unwrap_or_default().into_iter().rev();
                 steps.map(|step| dir.join(names::folder_name(step))).collect()
             }
@@ -135,6 +146,46 @@ impl Checkpoint {
             })
         };
         others.into_iter().find(is_apart)
+    }
+
+    /// Reads ahead what boxes of tensors need, in few large reads, if the checkpoint is in object storage.
+    pub(crate) fn fetch(
+        &self,
+        boxes: impl IntoIterator<Item = (String, TensorBox)>,
+    ) -> Result<(), CheckpointError> {
+        if !is_remote(&self.folder) {
+            return Ok(());
+        }
+        let boxes: Vec<(String, TensorBox)> = boxes.into_iter().collect();
+        let mut needed = vec![Vec::new(); self.files.len()];
+        for (name, requested) in &boxes {
+            for (file, shard) in self.shards.get(name).into_iter().flatten() {
+                needed[*file].push((&self.manifest.files[*file].shards[*shard], requested));
+            }
+        }
+        let mut files = self.files.iter().zip(needed).filter(|(_, needed)| !needed.is_empty());
+        files
+            .try_for_each(|(file, needed)| file.fetch(&needed))
+            .map_err(|error| self.with_older(error))
+    }
+
+    /// Frees the copies of what was read from object storage.
+    pub fn release(&self) {
+        self.files.iter().for_each(|file| file.release());
+    }
+
+    /// Adds to damage that was found while tensors were read an older checkpoint to continue from.
+    fn with_older(&self, error: CheckpointError) -> CheckpointError {
+        let (dir, step) = (self.folder.parent(), self.manifest.state.step);
+        let steps = dir.filter(|_| error.is_damage()).and_then(|dir| steps_in(dir).ok());
+        let older = steps.into_iter().flatten().rfind(|own| *own < step);
+        match (dir, older) {
+            (Some(dir), Some(older)) => {
+                let older = dir.join(names::folder_name(older));
+                CheckpointError::Unreadable { source: Box::new(error), older }
+            }
+            _ => error,
+        }
     }
 
     /// Compares the tensors with the names and shapes that a model expects.
@@ -174,11 +225,43 @@ impl TensorSource for Checkpoint {
         // A tensor without elements may have no shard.
         for (file, shard) in self.shards.get(name).into_iter().flatten() {
             let shard = &self.manifest.files[*file].shards[*shard];
-            copied +=
-                self.files[*file].copy_common(&shard.key, &shard.tensor_box, out, tensor_box)?;
+            let common = self.files[*file].copy_shard(shard, out, tensor_box);
+            copied += common.map_err(|error| self.with_older(error))?;
         }
         Ok(copied)
     }
+}
+
+/// Lists the checkpoints in `dir` from that of step `latest` downwards; `path` is the path in messages.
+fn newest_first(
+    dir: &Path,
+    latest: Option<u64>,
+    path: &Path,
+) -> Result<Vec<PathBuf>, CheckpointError> {
+    // The target of a link says more.
+    let path = if path.is_symlink() { dir } else { path };
+    let storage = storage_of(dir)?;
+    storage.check_folder(dir).map_err(|error| match error {
+        CheckpointError::NotFound { reason, .. } => CheckpointError::not_found(path, reason),
+        error => error,
+    })?;
+    let found = storage.names_in(dir)?;
+    let step_of = |name: &String| names::step_of(name).or_else(|| names::replaced_step_of(name));
+    let mut steps: Vec<u64> = found.iter().filter_map(step_of).collect();
+    // The target of `latest` comes first even if it is missing, which is then reported.
+    steps.extend(latest);
+    steps.retain(|step| latest.is_none_or(|latest| *step <= latest));
+    steps.sort_unstable();
+    steps.dedup();
+    if steps.is_empty() {
+        let reason = if found.iter().any(|name| name == "config.json") {
+            "the folder holds no step-* folder, but a Hugging Face model, which --init-from reads"
+        } else {
+            "the folder holds no step-* folder"
+        };
+        return Err(CheckpointError::not_found(path, reason));
+    }
+    Ok(steps.into_iter().rev().map(|step| dir.join(names::folder_name(step))).collect())
 }
 
 /// Compares the tensors of a model with those found at `path`. Differences are in the order of the model.

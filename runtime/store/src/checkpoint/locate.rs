@@ -1,9 +1,9 @@
-//! The checkpoint that a path names: itself, a link, or the newest one of a folder.
+//! The checkpoint that a path on a disk names: itself, a link, or the newest one of a folder.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::{CheckpointError, Manifest, files, names};
+use super::{files, names};
 
 /// Most links that are followed, as many as the system follows.
 const MAX_LINKS: usize = 40;
@@ -31,7 +31,7 @@ pub fn locate(path: &Path) -> Located {
     let Followed { target, latest_dir } = followed;
     let target = names::with_all_digits(target);
     // A copy of one checkpoint may have any name, `latest` too.
-    if names::step_of_path(&target).is_some() || Manifest::is_in(&target) {
+    if names::step_of_path(&target).is_some() || names::has_manifest(&target) {
         return Located::One(target);
     }
     let dir = match latest_dir {
@@ -41,37 +41,6 @@ pub fn locate(path: &Path) -> Located {
     };
     let newest = Followed::new(&dir.join(names::LATEST)).newest();
     newest.unwrap_or(Located::Newest { dir, latest: None })
-}
-
-/// Lists the checkpoints in `dir` from that of step `latest` downwards; `path` is the path in messages.
-pub fn newest_first(
-    dir: &Path,
-    latest: Option<u64>,
-    path: &Path,
-) -> Result<Vec<PathBuf>, CheckpointError> {
-    // The target of a link says more.
-    let path = if path.is_symlink() { dir } else { path };
-    files::check_folder(dir).map_err(|error| match error {
-        CheckpointError::NotFound { reason, .. } => CheckpointError::not_found(path, reason),
-        error => error,
-    })?;
-    let found = files::file_names(dir)?;
-    let step_of = |name: &String| names::step_of(name).or_else(|| names::replaced_step_of(name));
-    let mut steps: Vec<u64> = found.iter().filter_map(step_of).collect();
-    // The target of `latest` comes first even if it is missing, which is then reported.
-    steps.extend(latest);
-    steps.retain(|step| latest.is_none_or(|latest| *step <= latest));
-    steps.sort_unstable();
-    steps.dedup();
-    if steps.is_empty() {
-        let reason = if found.iter().any(|name| name == "config.json") {
-            "the folder holds no step-* folder, but a Hugging Face model, which --init-from reads"
-        } else {
-            "the folder holds no step-* folder"
-        };
-        return Err(CheckpointError::not_found(path, reason));
-    }
-    Ok(steps.into_iter().rev().map(|step| dir.join(names::folder_name(step))).collect())
 }
 
 /// A path whose links have been followed, up to a name of a checkpoint.

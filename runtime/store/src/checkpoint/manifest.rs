@@ -6,21 +6,20 @@ use std::path::Path;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use super::place::storage_of;
 use super::saved_shards::{RankFile, TensorShape};
 use super::shard_check::{check_files, check_tensors};
 use super::tensors::hash_of;
-use super::{CheckpointError, EvaluationRecord, RunHistory, files};
+use super::{CheckpointError, EvaluationRecord, RunHistory, names};
 use crate::data::DataPosition;
 
-const NAME: &str = "manifest.json";
-const HASH_NAME: &str = "manifest.xxh3";
 const FORMAT: &str = "meshwright-checkpoint";
 const VERSION: u32 = 1;
 
 /// Most bytes of a manifest: manifests of tens of thousands of ranks have less.
 const MAX_BYTES: u64 = 16 << 30;
 /// Most bytes of the file of its hash.
-const MAX_HASH_BYTES: u64 = 1 << 10;
+const MAX_HASH_BYTES: u64 = 4 << 10;
 
 /// The state of a run besides its tensors.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -109,20 +108,14 @@ impl Manifest {
         Ok(manifest)
     }
 
-    /// Writes the manifest and its hash into the folder of a checkpoint.
-    pub(super) fn write(&self, folder: &Path) -> Result<(), CheckpointError> {
-        let path = folder.join(NAME);
+    /// Returns the content of the files of the manifest and of its hash, to be written to the folder `dir`.
+    pub(super) fn to_text(&self, dir: &Path) -> Result<(Vec<u8>, String), CheckpointError> {
         let mut text = serde_json::to_vec_pretty(self).map_err(|error| {
-            CheckpointError::io_error("write", &path)(std::io::Error::other(error))
+            CheckpointError::io_error("describe a checkpoint in", dir)(std::io::Error::other(error))
         })?;
         text.push(b'\n');
-        files::write(&path, &text)?;
-        files::write(&folder.join(HASH_NAME), format!("{}\n", hash_of(&text)).as_bytes())
-    }
-
-    /// Returns true if `folder` has a manifest.
-    pub(super) fn is_in(folder: &Path) -> bool {
-        folder.join(NAME).is_file()
+        let hash = hash_of(&text);
+        Ok((text, hash))
     }
 
     /// Reads and checks the manifest of the checkpoint in `folder`.
@@ -130,12 +123,17 @@ impl Manifest {
     /// # Errors
     /// A file that is missing, damaged, altered or of another format.
     pub fn read(folder: &Path) -> Result<Manifest, CheckpointError> {
-        let read = |name, limit| files::read_text(&files::path_in(folder, name)?, limit);
-        let (path, text) = (folder.join(NAME), read(NAME, MAX_BYTES)?);
+        let storage = storage_of(folder)?;
+        let read = |name, limit| storage.read_text(folder, name, limit);
+        let (path, text) = (folder.join(names::MANIFEST), read(names::MANIFEST, MAX_BYTES)?);
         let damaged = |reason: String| CheckpointError::damaged(&path, reason);
         let hash = hash_of(&text);
-        if read(HASH_NAME, MAX_HASH_BYTES)?.trim_ascii() != hash.as_bytes() {
-            return Err(damaged(format!("its content differs from the hash in {HASH_NAME}")));
+        let hashes = read(names::MANIFEST_HASH, MAX_HASH_BYTES)?;
+        // In object storage, there are those of two manifests while one replaces the other.
+        let mut hashes = hashes.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii);
+        if !hashes.any(|own| own == hash.as_bytes()) {
+            let reason = format!("its content differs from the hash in {}", names::MANIFEST_HASH);
+            return Err(damaged(reason));
         }
         let manifest: Manifest =
             serde_json::from_slice(&text).map_err(|error| damaged(error.to_string()))?;
@@ -179,6 +177,6 @@ impl Manifest {
 
 /// Reads a part of the manifest in `folder`, without checks.
 fn read_part<T: DeserializeOwned>(folder: &Path) -> Option<T> {
-    let text = files::read_text(&files::path_in(folder, NAME).ok()?, MAX_BYTES).ok()?;
+    let text = storage_of(folder).ok()?.read_text(folder, names::MANIFEST, MAX_BYTES).ok()?;
     serde_json::from_slice(&text).ok()
 }

@@ -20,6 +20,7 @@
 //! back. Loading ([`Checkpoint`]) compares every byte with its hash, reports damaged files by name, and falls back to
 //! the previous checkpoint. Shards are boxes of global tensors, so a checkpoint can be loaded on any mesh.
 
+mod disk;
 mod error;
 mod evaluation;
 #[cfg(any(test, feature = "faults"))]
@@ -35,26 +36,34 @@ mod lock;
 mod manifest;
 mod names;
 mod newest;
+#[cfg(feature = "remote")]
+mod objects;
+mod part_hashes;
+mod place;
 mod rank_files;
 mod run_log;
 mod save;
 mod saved_shards;
 mod shard_check;
+mod storage;
 mod tensor_box;
 mod tensor_source;
 mod tensors;
 
 pub use error::CheckpointError;
 pub use evaluation::{BestLoss, EvaluationRecord};
-pub use folder::CheckpointFolder;
+pub use folder::{CheckpointFolder, best_step};
 pub use history::{ResumedRun, RunHistory};
 pub use load::Checkpoint;
 pub use manifest::{LoopState, Manifest, TrainState};
 pub use names::is_name_of_checkpoints;
 pub use newest::NewestCheckpoint;
+#[cfg(feature = "remote")]
+pub use objects::use_cache_folder;
+pub use place::is_remote;
 pub use run_log::{RunEvent, RunEventKind, RunLog};
 pub use save::{CheckpointWriter, Keep, ShardEntry};
-pub use saved_shards::{RankFile, SavedShard, TensorShape};
+pub use saved_shards::{PartHashes, RankFile, SavedShard, TensorShape};
 pub use tensor_box::{StoredDtype, TensorBox};
 pub use tensor_source::TensorSource;
 

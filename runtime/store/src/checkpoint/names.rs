@@ -10,6 +10,12 @@ pub const LATEST: &str = "latest";
 /// The link to the checkpoint of the lowest validation loss.
 pub const BEST: &str = "best";
 
+/// The file that describes a checkpoint.
+pub const MANIFEST: &str = "manifest.json";
+
+/// The file with the hash of the manifest.
+pub const MANIFEST_HASH: &str = "manifest.xxh3";
+
 /// The log of a supervised run.
 pub const RUN_LOG: &str = "run.log";
 
@@ -31,6 +37,11 @@ pub fn folder_name(step: u64) -> String {
 pub fn step_of(name: &str) -> Option<u64> {
     let digits = name.strip_prefix("step-")?;
     digits.parse().ok().filter(|step| folder_name(*step) == name)
+}
+
+/// Returns true if `folder` has a manifest.
+pub fn has_manifest(folder: &Path) -> bool {
+    folder.join(MANIFEST).is_file()
 }
 
 /// Returns the step of the folder at the end of a path; `None` for another name.
@@ -55,11 +66,36 @@ pub fn rank_file(rank: usize) -> String {
     format!("rank-{rank:05}.safetensors")
 }
 
-/// Returns true for the name of the file of a rank.
+/// Returns the name of the file of a rank, of an attempt with a token.
+#[cfg(any(test, feature = "remote"))]
+pub fn rank_file_of(rank: usize, token: &str) -> String {
+    format!("rank-{rank:05}-{token}.safetensors")
+}
+
+/// Returns true for the name of the file of a rank, with or without a token.
 pub fn is_rank_file(name: &str) -> bool {
-    let digits = name.strip_prefix("rank-").and_then(|rest| rest.strip_suffix(".safetensors"));
+    let stem = name.strip_prefix("rank-").and_then(|rest| rest.strip_suffix(".safetensors"));
+    let digits = stem.map(|stem| stem.split_once('-').map_or(stem, |(digits, _)| digits));
     let rank = digits.and_then(|digits| digits.parse().ok());
-    rank.is_some_and(|rank| rank_file(rank) == name)
+    let token = token_of(name).filter(|token| {
+        token.len() == 16 && token.bytes().all(|c| matches!(c, b'0'..=b'9' | b'a'..=b'f'))
+    });
+    rank.is_some_and(|rank| {
+        let plain = rank_file(rank);
+        match token {
+            Some(token) => name == plain.replace(".safetensors", &format!("-{token}.safetensors")),
+            None => name == plain,
+        }
+    })
+}
+
+/// Returns the token in the name of the file of a rank, which distinguishes attempts to save the same step in object
+/// storage.
+pub fn token_of(name: &str) -> Option<&str> {
+    name.strip_prefix("rank-")?
+        .strip_suffix(".safetensors")?
+        .split_once('-')
+        .map(|(_, token)| token)
 }
 
 /// Returns the path of the description of a rank's file, in the folder of an incomplete checkpoint.
@@ -98,7 +134,12 @@ pub fn is_name_of_checkpoints(name: &str) -> bool {
 /// user's.
 pub fn is_temporary(name: &str) -> bool {
     name.strip_prefix(TEMPORARY).is_some_and(|rest| {
-        let is_probe = |rank: &str| rank.bytes().all(|byte| byte.is_ascii_digit());
+        // In object storage, a probe has a token.
+        let is_probe = |rank: &str| {
+            let (rank, token) = rank.split_once('.').unwrap_or((rank, "0"));
+            rank.bytes().all(|byte| byte.is_ascii_digit())
+                && token.bytes().all(|byte| byte.is_ascii_hexdigit())
+        };
         [LATEST, BEST].contains(&rest)
             || step_of(rest).is_some()
             || rest
@@ -116,6 +157,7 @@ mod tests {
     fn only_names_of_ranks_are_rank_files() {
         for rank in [0, 7, 12_345, 123_456] {
             assert!(is_rank_file(&rank_file(rank)));
+            assert!(is_rank_file(&rank_file_of(rank, "0123456789abcdef")));
         }
         for name in [
             "",
@@ -124,6 +166,10 @@ mod tests {
             "rank-+0001.safetensors",
             "rank-00001.json",
             "../rank-00001.safetensors",
+            "rank-00001-.safetensors",
+            "rank-00001-0123456789ABCDEF.safetensors",
+            "rank-00001-0123456789abcdef0.safetensors",
+            "rank-00001-../../../abcdefg.safetensors",
             "/etc/passwd",
             "rank-00001.safetensors\0",
         ] {

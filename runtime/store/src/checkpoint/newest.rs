@@ -1,11 +1,11 @@
 //! The newest checkpoint of a folder, for programs that watch a run.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
+use super::place::storage_of;
 use super::{Manifest, names};
 
-/// The checkpoint to which the link `latest` of a folder leads. Its tensors have not been read.
+/// The checkpoint to which `latest` of a folder leads. Its tensors have not been read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewestCheckpoint {
     /// Its folder.
@@ -19,8 +19,8 @@ pub struct NewestCheckpoint {
 impl NewestCheckpoint {
     /// Finds the newest checkpoint in `dir`; `None` if there is none with a manifest.
     pub fn find(dir: &Path) -> Option<NewestCheckpoint> {
-        let name = fs::read_link(dir.join(names::LATEST)).ok()?;
-        let (folder, step) = (dir.join(&name), names::step_of_path(&name)?);
+        let step = storage_of(dir).ok()?.linked_step(dir, names::LATEST).ok()??;
+        let folder = dir.join(names::folder_name(step));
         let run = Manifest::read_history(&folder)?.run;
         Some(NewestCheckpoint { folder, step, run })
     }

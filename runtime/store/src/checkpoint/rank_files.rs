@@ -6,7 +6,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use super::{CheckpointError, RankFile, files, names};
+use super::{CheckpointError, files, names};
 
 /// Time between two looks for a description.
 const INTERVAL: Duration = Duration::from_millis(20);
@@ -15,38 +15,31 @@ const INTERVAL: Duration = Duration::from_millis(20);
 pub fn describe_rank_file(
     folder: &Path,
     rank: usize,
-    file: &RankFile,
+    description: &[u8],
 ) -> Result<(), CheckpointError> {
-    let description = serde_json::to_vec(file).expect("names and numbers are JSON");
     let path = names::rank_description(folder, rank);
     // Under its own name, it is complete.
     let incomplete = path.with_extension("tmp");
-    files::write(&incomplete, &description)?;
+    files::write(&incomplete, description)?;
     files::rename_path(&incomplete, &path)
 }
 
-/// Waits for the descriptions of the files of `ranks` ranks, and removes them. Returns `None` once `is_cancelled`
-/// returns true.
-pub fn wait_for_rank_files(
+/// Waits for the description of the file of a rank, and removes it. Returns `None` once `is_cancelled` returns true.
+pub fn wait_for_rank_file(
     folder: &Path,
-    ranks: usize,
-    is_cancelled: impl Fn() -> bool,
-) -> Result<Option<Vec<RankFile>>, CheckpointError> {
-    let mut found = Vec::with_capacity(ranks);
-    for rank in 0..ranks {
-        let path = names::rank_description(folder, rank);
-        while !files::is_taken(&path) {
-            if is_cancelled() {
-                return Ok(None);
-            }
-            std::thread::sleep(INTERVAL);
+    rank: usize,
+    is_cancelled: &dyn Fn() -> bool,
+) -> Result<Option<Vec<u8>>, CheckpointError> {
+    let path = names::rank_description(folder, rank);
+    while !files::is_taken(&path) {
+        if is_cancelled() {
+            return Ok(None);
         }
-        let description = serde_json::from_slice(&files::read_text(&path, files::MAX_JSON_BYTES)?)
-            .map_err(|error| CheckpointError::damaged(&path, error.to_string()))?;
-        files::remove_path(&path)?;
-        found.push(description);
+        std::thread::sleep(INTERVAL);
     }
-    Ok(Some(found))
+    let description = files::read_text(&path, files::MAX_JSON_BYTES)?;
+    files::remove_path(&path)?;
+    Ok(Some(description))
 }
 
 #[cfg(test)]
@@ -54,39 +47,51 @@ mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
 
     use super::*;
+    use crate::checkpoint::{CheckpointWriter, RankFile};
+
+    fn writer(dir: &Path) -> CheckpointWriter {
+        CheckpointWriter::begin_checkpoint(dir, 1).unwrap()
+    }
+
+    fn describe(dir: &Path, rank: usize) {
+        let description = serde_json::to_vec(&file(rank)).unwrap();
+        describe_rank_file(&names::temporary_folder(dir, 1), rank, &description).unwrap();
+    }
 
     fn file(rank: usize) -> RankFile {
         let name = format!("rank-{rank:05}.safetensors");
-        RankFile { name, bytes: 8, xxh3: "00".into(), shards: Vec::new() }
+        RankFile { name, bytes: 8, xxh3: "00".into(), parts: None, shards: Vec::new() }
     }
 
     /// In any order, and nothing stays behind.
     #[test]
     fn all_descriptions_are_waited_for() {
         let dir = tempfile::tempdir().unwrap();
+        let writer = writer(dir.path());
         std::thread::scope(|scope| {
-            let waiting = scope.spawn(|| wait_for_rank_files(dir.path(), 3, || false));
+            let waiting = scope.spawn(|| writer.wait_for_ranks(3, || false));
             for rank in [2, 0] {
-                describe_rank_file(dir.path(), rank, &file(rank)).unwrap();
+                describe(dir.path(), rank);
             }
             std::thread::sleep(3 * INTERVAL);
             assert!(!waiting.is_finished());
-            describe_rank_file(dir.path(), 1, &file(1)).unwrap();
+            describe(dir.path(), 1);
             let found = waiting.join().unwrap().unwrap().unwrap();
             assert_eq!(found, [0, 1, 2].map(file));
         });
-        assert_eq!(files::file_names(dir.path()).unwrap(), Vec::<String>::new());
+        let temporary = names::temporary_folder(dir.path(), 1);
+        assert_eq!(files::file_names(&temporary).unwrap(), Vec::<String>::new());
     }
 
     #[test]
     fn waiting_can_be_cancelled() {
         let dir = tempfile::tempdir().unwrap();
-        describe_rank_file(dir.path(), 0, &file(0)).unwrap();
+        let writer = writer(dir.path());
+        describe(dir.path(), 0);
         let is_cancelled = AtomicBool::new(false);
         std::thread::scope(|scope| {
-            let waiting = scope.spawn(|| {
-                wait_for_rank_files(dir.path(), 2, || is_cancelled.load(Ordering::Relaxed))
-            });
+            let waiting =
+                scope.spawn(|| writer.wait_for_ranks(2, || is_cancelled.load(Ordering::Relaxed)));
             std::thread::sleep(3 * INTERVAL);
             assert!(!waiting.is_finished());
             is_cancelled.store(true, Ordering::Relaxed);
@@ -97,8 +102,10 @@ mod tests {
     #[test]
     fn a_damaged_description_is_refused_by_name() {
         let dir = tempfile::tempdir().unwrap();
-        std::fs::write(names::rank_description(dir.path(), 0), "{").unwrap();
-        let text = wait_for_rank_files(dir.path(), 1, || false).unwrap_err().to_string();
+        let writer = writer(dir.path());
+        let temporary = names::temporary_folder(dir.path(), 1);
+        std::fs::write(names::rank_description(&temporary, 0), "{").unwrap();
+        let text = writer.wait_for_ranks(1, || false).unwrap_err().to_string();
         assert!(text.contains("rank-00000.json is damaged: "), "{text}");
     }
 }

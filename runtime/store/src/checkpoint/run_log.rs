@@ -9,6 +9,7 @@ use meshwright_os::ClaimedFile;
 use serde::{Deserialize, Serialize};
 
 use super::names::RUN_LOG;
+use super::place::{is_remote, storage_of};
 use super::{CheckpointError, files};
 
 /// Most bytes of an event that are read.
@@ -97,8 +98,12 @@ impl RunLog {
     /// A folder or file that cannot be created or written, a file that is no log, and one that another supervisor
     /// writes.
     pub fn open(dir: &Path) -> Result<RunLog, CheckpointError> {
-        files::create_folder(dir)?;
-        let path = dir.join(RUN_LOG);
+        // A program without support for it is refused before it starts anything.
+        storage_of(dir)?;
+        if !is_remote(dir) {
+            files::create_folder(dir)?;
+        }
+        let path = log_path(dir);
         let opened = ClaimedFile::claim(&path, check_log).and_then(ClaimedFile::keep);
         let opened = opened.and_then(|mut file| end_line(&mut file).map(|()| file));
         let file = opened.map_err(CheckpointError::io_error("open", &path))?;
@@ -141,12 +146,17 @@ impl RunLog {
     /// # Errors
     /// A file that cannot be read, and lines that are no events. A torn last line is left out.
     pub fn read(dir: &Path) -> Result<Vec<RunEvent>, CheckpointError> {
-        let path = dir.join(RUN_LOG);
+        let path = log_path(dir);
         match File::open(&path).and_then(|file| read_events(&file)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
             read => read.map_err(CheckpointError::io_error("read", &path)),
         }
     }
+}
+
+/// Returns the path of the log of a run that saves in `dir`: for object storage, a file in the working directory.
+fn log_path(dir: &Path) -> PathBuf {
+    if is_remote(dir) { PathBuf::from(RUN_LOG) } else { dir.join(RUN_LOG) }
 }
 
 /// Checks that a file begins with an event.

@@ -3,11 +3,12 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-use super::rank_files::{describe_rank_file, wait_for_rank_files};
-use super::tensors::TensorWriter;
+use super::place::storage_of;
+use super::storage::Attempt;
+use super::tensors::{TensorWriter, WrittenTensors};
 use super::{
     CheckpointError, Manifest, RankFile, RunHistory, SavedShard, StoredDtype, TensorBox,
-    TrainState, files, folder, names,
+    TrainState, folder, names,
 };
 
 /// A shard that one rank saves: a box of a global tensor.
@@ -42,9 +43,7 @@ pub struct Keep {
 /// Every element must be saved by exactly one rank: of replicated tensors, one rank saves all.
 #[derive(Debug, Clone)]
 pub struct CheckpointWriter {
-    dir: PathBuf,
-    step: u64,
-    temporary: PathBuf,
+    attempt: Attempt,
 }
 
 impl CheckpointWriter {
@@ -55,11 +54,8 @@ impl CheckpointWriter {
     /// # Errors
     /// A folder that cannot be created or written to.
     pub fn begin_checkpoint(dir: &Path, step: u64) -> Result<CheckpointWriter, CheckpointError> {
-        files::create_folder(dir)?;
-        folder::recover(dir)?;
-        let writer = CheckpointWriter::join(dir, step);
-        files::create_folder(&writer.temporary)?;
-        Ok(writer)
+        let attempt = storage_of(dir)?.begin(dir, step)?;
+        Ok(CheckpointWriter { attempt })
     }
 
     /// Removes what a failed checkpoint has left in the folder `dir`, ignoring errors. No rank may write to it.
@@ -67,10 +63,15 @@ impl CheckpointWriter {
         folder::abandon(dir);
     }
 
-    /// Creates a writer for the checkpoint that another rank has begun.
-    pub fn join(dir: &Path, step: u64) -> CheckpointWriter {
-        let temporary = names::temporary_folder(dir, step);
-        CheckpointWriter { dir: dir.to_owned(), step, temporary }
+    /// Returns a text that distinguishes this attempt to save the step from others, for [`join`](Self::join).
+    pub fn token(&self) -> &str {
+        &self.attempt.token
+    }
+
+    /// Creates a writer for the checkpoint that another rank has begun, with its [`token`](Self::token).
+    pub fn join(dir: &Path, step: u64, token: &str) -> CheckpointWriter {
+        let attempt = Attempt { dir: dir.to_owned(), step, token: token.to_owned() };
+        CheckpointWriter { attempt }
     }
 
     /// Writes and syncs the file of one rank.
@@ -85,28 +86,43 @@ impl CheckpointWriter {
         rank: usize,
         entries: &[ShardEntry<'_>],
     ) -> Result<RankFile, CheckpointError> {
-        let name = names::rank_file(rank);
+        self.write_cancellable(rank, entries, &|| false)
+    }
+
+    fn write_cancellable(
+        &self,
+        rank: usize,
+        entries: &[ShardEntry<'_>],
+        is_cancelled: &dyn Fn() -> bool,
+    ) -> Result<RankFile, CheckpointError> {
+        let storage = storage_of(&self.attempt.dir)?;
         let shards = describe_shards(entries);
         let tensors = shards.iter().map(|shard| (shard.key.as_str(), &shard.tensor_box.shape[..]));
-        let path = self.temporary.join(&name);
-        let mut writer = TensorWriter::create(&path, StoredDtype::F32, None, tensors)?;
+        let elements: usize = entries.iter().map(|entry| entry.data.len()).sum();
+        let part_bytes = storage.part_bytes(shards.len(), (elements * size_of::<f32>()) as u64);
+        let (file, path, name) = storage.create_file(&self.attempt, rank)?;
+        let mut writer =
+            TensorWriter::begin(file, &path, StoredDtype::F32, None, tensors, part_bytes)?;
         for (shard, entry) in shards.iter().zip(entries) {
             writer.write(&shard.key, entry.data)?;
         }
-        let (bytes, xxh3) = writer.finish()?;
-        Ok(RankFile { name, bytes, xxh3, shards })
+        let WrittenTensors { file, bytes, xxh3, parts } = writer.finish_unsynced()?;
+        storage.store_file(&self.attempt, &name, (&file, bytes), is_cancelled)?;
+        Ok(RankFile { name, bytes, xxh3, parts, shards })
     }
 
     /// Writes the file of one rank like [`write_rank`](Self::write_rank), and describes it to the rank that
-    /// [waits](Self::wait_for_ranks) for all of them.
+    /// [waits](Self::wait_for_ranks) for all of them. Fails once `is_cancelled` returns true, where writing takes long.
     #[doc(hidden)]
     pub fn write_described_rank(
         &self,
         rank: usize,
         entries: &[ShardEntry<'_>],
+        is_cancelled: &dyn Fn() -> bool,
     ) -> Result<(), CheckpointError> {
-        let file = self.write_rank(rank, entries)?;
-        describe_rank_file(&self.temporary, rank, &file)
+        let file = self.write_cancellable(rank, entries, is_cancelled)?;
+        let description = serde_json::to_vec(&file).expect("names and numbers are JSON");
+        storage_of(&self.attempt.dir)?.describe_file(&self.attempt, rank, &description)
     }
 
     /// Waits until all ranks have [written](Self::write_described_rank) their files, and returns these; `None` once
@@ -117,7 +133,18 @@ impl CheckpointWriter {
         ranks: usize,
         is_cancelled: impl Fn() -> bool,
     ) -> Result<Option<Vec<RankFile>>, CheckpointError> {
-        wait_for_rank_files(&self.temporary, ranks, is_cancelled)
+        let storage = storage_of(&self.attempt.dir)?;
+        let mut found = Vec::with_capacity(ranks);
+        for rank in 0..ranks {
+            let description = storage.wait_for_description(&self.attempt, rank, &is_cancelled)?;
+            let Some(description) = description else { return Ok(None) };
+            let file = serde_json::from_slice(&description).map_err(|error| {
+                let path = self.attempt.dir.join(names::rank_file(rank)).with_extension("json");
+                CheckpointError::damaged(&path, error.to_string())
+            })?;
+            found.push(file);
+        }
+        Ok(Some(found))
     }
 
     /// Completes the checkpoint with the files of all ranks: writes the manifest, renames the folder, moves `latest`,
@@ -134,32 +161,20 @@ impl CheckpointWriter {
         state: TrainState,
         keep: Keep,
     ) -> Result<PathBuf, CheckpointError> {
-        assert_eq!(state.step, self.step, "the step of a checkpoint");
-        let history = state.history.clone();
-        Manifest::new(state, rank_files)?.write(&self.temporary)?;
-        files::sync_folder(&self.temporary)?;
-
-        let name = names::folder_name(self.step);
-        let folder = self.dir.join(&name);
-        // A run that resumed before this step saves it a second time.
-        let replaced = names::replaced_path(&self.dir, self.step);
-        if files::is_taken(&folder) {
-            files::rename_path(&folder, &replaced)?;
-        }
-        files::rename_path(&self.temporary, &folder)?;
-        point_link(&self.dir, names::LATEST, &name)?;
-        if files::is_taken(&replaced) {
-            folder::remove_checkpoint(&replaced, &self.temporary)?;
-        }
-        let before = best_step(&self.dir).filter(|_| keep.is_best);
+        let Attempt { dir, step, .. } = &self.attempt;
+        assert_eq!(state.step, *step, "the step of a checkpoint");
+        let (storage, history) = (storage_of(dir)?, state.history.clone());
+        let (manifest, hash) = Manifest::new(state, rank_files)?.to_text(dir)?;
+        let folder = storage.complete(&self.attempt, (&manifest, &hash))?;
+        let before = storage.linked_step(dir, names::BEST)?.filter(|_| keep.is_best);
         if keep.is_best {
-            point_link(&self.dir, names::BEST, &name)?;
+            storage.link(dir, names::BEST, *step)?;
         }
         let is_superseded = |step: u64| {
-            before == Some(step) && Manifest::is_only_best(&self.dir.join(names::folder_name(step)))
+            before == Some(step) && Manifest::is_only_best(&dir.join(names::folder_name(step)))
         };
         if keep.newest.is_some() || before.is_some_and(is_superseded) {
-            remove_old_checkpoints(&self.dir, (self.step, &history), keep.newest, is_superseded)?;
+            remove_old_checkpoints(dir, (*step, &history), keep.newest, is_superseded)?;
         }
         Ok(folder)
     }
@@ -187,19 +202,6 @@ fn describe_shards(entries: &[ShardEntry<'_>]) -> Vec<SavedShard> {
     shards
 }
 
-/// Replaces `link` atomically, so that there always is one.
-fn point_link(dir: &Path, link: &str, name: &str) -> Result<(), CheckpointError> {
-    let new_link = names::temporary_link(dir, link);
-    files::remove_path(&new_link)?;
-    files::create_link(name, &new_link)?;
-    files::rename_path(&new_link, &dir.join(link))
-}
-
-/// Returns the step of the checkpoint that `best` links to.
-fn best_step(dir: &Path) -> Option<u64> {
-    names::step_of_path(&std::fs::read_link(dir.join(names::BEST)).ok()?)
-}
-
 /// Removes all but the `newest` checkpoints of `history` up to `step`, and those that are superseded; not the one that
 /// `best` links to. Checkpoints of other runs and branches are neither counted nor removed.
 fn remove_old_checkpoints(
@@ -208,15 +210,15 @@ fn remove_old_checkpoints(
     newest: Option<usize>,
     is_superseded: impl Fn(u64) -> bool,
 ) -> Result<(), CheckpointError> {
-    let best = best_step(dir);
+    let storage = storage_of(dir)?;
+    let best = storage.linked_step(dir, names::BEST)?;
     let steps = folder::steps_in(dir)?.into_iter().rev();
     let own = steps.filter(|own| *own <= step && folder::is_of_history(dir, *own, history));
     let (superseded, own): (Vec<u64>, Vec<u64>) =
         own.filter(|own| best != Some(*own)).partition(|own| is_superseded(*own));
     let surplus = own.into_iter().skip(newest.map_or(usize::MAX, |newest| newest.max(1)));
     for step in superseded.into_iter().chain(surplus) {
-        let old = dir.join(names::folder_name(step));
-        folder::remove_checkpoint(&old, &names::temporary_folder(dir, step))?;
+        storage.remove(dir, step)?;
     }
     Ok(())
 }

@@ -20,8 +20,20 @@ pub struct RankFile {
     pub bytes: u64,
     /// XXH3 hash of its content, 128 bits in hexadecimal. Protects against accidents, not against forgery.
     pub xxh3: String,
+    /// Hashes of the parts of the file, if it is read in parts: in object storage.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parts: Option<PartHashes>,
     /// The shards in the file.
     pub shards: Vec<SavedShard>,
+}
+
+/// Hashes of the parts of a file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PartHashes {
+    /// Length of every part but the last one, which may be shorter.
+    pub bytes: u64,
+    /// XXH3 hashes of the parts, 64 bits each in hexadecimal, one after the other.
+    pub xxh3: String,
 }
 
 /// One box of one tensor.

@@ -53,6 +53,11 @@ pub fn check_files(files: &[RankFile]) -> Result<(), String> {
                 "it says that {name} has {bytes} bytes, but its shards have {least}"
             ));
         }
+        if file.parts.as_ref().is_some_and(|parts| !parts.fits(file.bytes)) {
+            return Err(format!(
+                "the hashes of the parts of {name} are not those of {bytes} bytes"
+            ));
+        }
     }
     Ok(())
 }

@@ -167,6 +167,25 @@ impl StoredDtype {
     }
 }
 
+/// Calls `visit` with the runs of memory of `source_box` that hold its intersection with `target_box`, as ranges of
+/// elements.
+#[cfg(feature = "remote")]
+pub fn runs_of_common(
+    source_box: &TensorBox,
+    target_box: &TensorBox,
+    mut visit: impl FnMut(Range<usize>),
+) {
+    let common = source_box.intersection(target_box).filter(|common| !common.is_empty());
+    let Some(common) = common else { return };
+    let Some(last) = common.shape.len().checked_sub(1) else { return visit(0..1) };
+    let mut at = common.offset.clone();
+    for _ in 0..common.len() / common.shape[last] {
+        let start = source_box.position(&at);
+        visit(start..start + common.shape[last]);
+        advance_index(&mut at[..last], &common);
+    }
+}
+
 /// Copies the intersection of two boxes of a tensor, as f32, and returns its number of elements.
 ///
 /// `source` has the elements of `source_box` row by row, `target` the elements of `target_box`.

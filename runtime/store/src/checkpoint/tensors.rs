@@ -16,8 +16,9 @@ use safetensors::SafeTensors;
 use safetensors::tensor::{Dtype, Metadata, TensorInfo};
 use xxhash_rust::xxh3::{Xxh3, xxh3_128};
 
+use super::part_hashes::PartHasher;
 use super::tensor_box::copy_common;
-use super::{CheckpointError, StoredDtype, TensorBox, files};
+use super::{CheckpointError, PartHashes, StoredDtype, TensorBox, files};
 
 const _: () = assert!(cfg!(target_endian = "little"), "tensors are written in their memory layout");
 
@@ -39,6 +40,7 @@ pub struct TensorWriter {
     path: PathBuf,
     dtype: StoredDtype,
     hash: Box<Xxh3>,
+    parts: Option<PartHasher>,
     bytes: u64,
     /// Tensors that are still to be written, last first.
     expected: Vec<(String, usize)>,
@@ -52,6 +54,20 @@ impl TensorWriter {
         dtype: StoredDtype,
         writer: Option<&str>,
         tensors: impl IntoIterator<Item = (&'a str, &'a [usize])>,
+    ) -> Result<TensorWriter, CheckpointError> {
+        let file = files::change("create", path, || File::create(path))?;
+        TensorWriter::begin(file, path, dtype, writer, tensors, None)
+    }
+
+    /// Writes the header of a new file, whose parts of `part_bytes` are hashed separately too; else as
+    /// [`create`](Self::create).
+    pub fn begin<'a>(
+        file: File,
+        path: &Path,
+        dtype: StoredDtype,
+        writer: Option<&str>,
+        tensors: impl IntoIterator<Item = (&'a str, &'a [usize])>,
+        part_bytes: Option<u64>,
     ) -> Result<TensorWriter, CheckpointError> {
         let mut infos = Vec::new();
         let mut expected = Vec::new();
@@ -81,11 +97,10 @@ impl TensorWriter {
             header.splice(FIRST_MARK.len()..FIRST_MARK.len(), writer.into_bytes());
         }
         header.resize(header.len().next_multiple_of(8), b' ');
-        let file = files::change("create", path, || File::create(path))?;
         let file = BufWriter::with_capacity(1 << 18, file);
-        let path = path.to_owned();
-        let mut writer =
-            TensorWriter { file, path, dtype, hash: Box::default(), bytes: 0, expected };
+        let (path, hash, parts) =
+            (path.to_owned(), Box::default(), part_bytes.map(PartHasher::new));
+        let mut writer = TensorWriter { file, path, dtype, hash, parts, bytes: 0, expected };
         writer.put_bytes(&(header.len() as u64).to_le_bytes())?;
         writer.put_bytes(&header)?;
         Ok(writer)
@@ -133,18 +148,46 @@ impl TensorWriter {
     ///
     /// # Panics
     /// If a tensor was not written: a fault of the calling code.
-    pub fn finish(mut self) -> Result<(u64, String), CheckpointError> {
+    pub fn finish(self) -> Result<(u64, String), CheckpointError> {
+        let path = self.path.clone();
+        let written = self.finish_unsynced()?;
+        files::change("write", &path, || written.file.sync_all())?;
+        Ok((written.bytes, written.xxh3))
+    }
+
+    /// Completes the file, which is not synced.
+    ///
+    /// # Panics
+    /// As [`finish`](Self::finish).
+    pub fn finish_unsynced(self) -> Result<WrittenTensors, CheckpointError> {
         assert!(self.expected.is_empty(), "tensors {:?} were not written", self.expected);
-        files::change("write", &self.path, || self.file.flush())?;
-        files::change("write", &self.path, || self.file.get_ref().sync_all())?;
-        Ok((self.bytes, hash_text(self.hash.digest128())))
+        let file = files::change("write", &self.path, || {
+            self.file.into_inner().map_err(std::io::IntoInnerError::into_error)
+        })?;
+        let (bytes, xxh3) = (self.bytes, hash_text(self.hash.digest128()));
+        let parts = self.parts.map(PartHasher::finish);
+        Ok(WrittenTensors { file, bytes, xxh3, parts })
     }
 
     fn put_bytes(&mut self, bytes: &[u8]) -> Result<(), CheckpointError> {
         self.hash.update(bytes);
+        if let Some(parts) = &mut self.parts {
+            parts.update(bytes);
+        }
         self.bytes += bytes.len() as u64;
         self.file.write_all(bytes).map_err(CheckpointError::io_error("write", &self.path))
     }
+}
+
+/// A complete file.
+pub struct WrittenTensors {
+    pub file: File,
+    /// Its length.
+    pub bytes: u64,
+    /// The hash of all bytes.
+    pub xxh3: String,
+    /// The hashes of its parts, if they are hashed separately.
+    pub parts: Option<PartHashes>,
 }
 
 /// An open, memory-mapped file whose header has been checked.

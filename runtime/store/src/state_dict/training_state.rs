@@ -195,6 +195,7 @@ pub fn load_checkpoint(
     checkpoint: &Checkpoint,
     state: TrainingStateMut<'_>,
 ) -> Result<(), CheckpointError> {
+    checkpoint.fetch(needed_boxes(&state))?;
     for param in state.params.iter().filter(|param| param.is_owned()) {
         let mut block = vec![0.0; param.local_len()];
         let name = tensor_name(PARAMETER, param);
@@ -214,6 +215,26 @@ pub fn load_checkpoint(
         }
     }
     Ok(())
+}
+
+/// Returns the boxes of all tensors that [`load_checkpoint`] reads.
+fn needed_boxes<'a>(
+    state: &'a TrainingStateMut<'_>,
+) -> impl Iterator<Item = (String, TensorBox)> + 'a {
+    let params = state.params.iter().filter(|param| param.is_owned());
+    let params = params.map(|param| (tensor_name(PARAMETER, param), local_box(param)));
+    let average = state.average.as_deref().map_or(&[][..], Ema::states);
+    let states = state.optimizer.states().iter().chain(average).flat_map(|unit_state| {
+        unit_state.params().into_iter().flat_map(|param| {
+            let kinds = unit_state.states_of(&param).into_iter().map(|(kind, _)| kind);
+            let boxes = kinds.flat_map(|kind| {
+                let name = tensor_name(kind, &param);
+                owned_boxes(&param).into_iter().map(move |part| (name.clone(), part))
+            });
+            boxes.collect::<Vec<_>>()
+        })
+    });
+    params.chain(states)
 }
 
 fn load_states(checkpoint: &Checkpoint, states: &mut [UnitState]) -> Result<(), CheckpointError> {

@@ -154,6 +154,7 @@ fn flags_reach_their_fields() {
             best: true,
             max_failed: 5,
         }),
+        save_cache: None,
         resume: Some("out/latest".into()),
         resume_auto: false,
         stop_after: Some(TimeLimit(Duration::from_secs(13_800))),

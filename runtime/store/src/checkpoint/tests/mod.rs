@@ -357,7 +357,7 @@ fn unwritable_folders_are_reported_at_the_start() {
     fs::write(&file, "").unwrap();
     let text = CheckpointFolder::prepare(&file.join("checkpoints")).unwrap_err().to_string();
     assert!(text.contains("cannot create ") && text.contains("file/checkpoints"), "{text}");
-    let writer = CheckpointWriter::join(&dir.path().join("missing"), 3);
+    let writer = CheckpointWriter::join(&dir.path().join("missing"), 3, "");
     let text = writer.write_rank(2, &[]).unwrap_err().to_string();
     assert!(text.contains("cannot create ") && text.contains("rank-00002.safetensors"), "{text}");
 }
