@@ -40,8 +40,8 @@ impl GlobalPositions {
 /// A weight is dropped if its random word is below `rate * 2^32`. The word depends on `key` and on global indices
 /// alone, so it is the same for every sharding and in backward. It is one of four words, number `query / 8 % 2 * 2 +
 /// key / 8 % 2` for global positions `query` and `key`, of the draw of Philox 4x32-10 with the counter `[unit(key),
-/// unit(query), head, row]`, where `unit(position) = position / 16 * 8 + position % 8`. So one draw serves four weights,
-/// at positions that differ by 8, which one thread of a GPU has.
+/// unit(query), head, row]`, where `unit(position) = position / 16 * 8 + position % 8`. So one draw serves four
+/// weights, at positions that differ by 8, which one thread of a GPU has.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct WeightDropout {
     /// Key of the random stream.

@@ -62,8 +62,8 @@ settings! {
         threads: Option<Size>, "N" => threads;
         "Steps in which ranks check that they train one model on one batch: off, first, every"
         checks: Checks = "every", "STEPS" => #[serde(skip)] checks;
-        "After every N steps, compare the parameters of ranks that hold copies of each other; a difference ends the run \
-         with exit code 4"
+        "After every N steps, compare the parameters of ranks that hold copies of each other; a difference ends the \
+         run with exit code 4"
         check_replicas: Option<Positive>, "N" => #[serde(skip)] check_replicas;
         "Allow attention and matmul algorithms that are faster but nondeterministic: results differ in the last bits \
          from run to run [needs --device cuda]"

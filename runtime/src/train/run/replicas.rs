@@ -108,6 +108,9 @@ fn digest_of(parts: &[HeldPart]) -> HeldPart {
 /// The parts of one rank, by their holders.
 type RankParts = Vec<(Holders, Vec<HeldPart>)>;
 
+/// The ranks that hold each hash of a part of a parameter.
+type RanksByHash<'a> = BTreeMap<(&'a str, u64), Vec<usize>>;
+
 /// Gathers the parts of all ranks, in the order of ranks.
 fn gather<P: Serialize>(
     world: &Communicator,
@@ -122,9 +125,8 @@ fn gather<P: Serialize>(
 
 /// Describes the first part that ranks hold with different hashes.
 fn find_in(shape: &MeshShape, ranks: &[RankParts]) -> Option<String> {
-    // The ranks that hold each hash of a part, by holders, position along their axes, and parameter.
-    let mut found: BTreeMap<(&Holders, usize, usize), BTreeMap<(&str, u64), Vec<usize>>> =
-        BTreeMap::new();
+    // By holders, number of the parameter, and position along the axes of the holders.
+    let mut found: BTreeMap<(&Holders, usize, usize), RanksByHash<'_>> = BTreeMap::new();
     for (rank, parts) in ranks.iter().enumerate() {
         for (holders, parts) in parts {
             let position = shape.index_in_group(rank, AxisSet::from_number(holders.axes));

@@ -9,7 +9,7 @@ use super::check;
 use super::random::{DIMS, Random};
 use crate::{FLOATS, Target};
 
-/// Computes the factor of a weight, from a generator and a rule written anew.
+/// Computes the factor of a weight, from a second generator and rule.
 pub(super) fn factor(dropout: &WeightDropout, [sample, head, query, key]: [usize; 4]) -> f64 {
     let position = |positions: &GlobalPositions, index: usize| {
         positions.first + index + if index < positions.gap_at { 0 } else { positions.gap }
