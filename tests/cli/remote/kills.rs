@@ -39,7 +39,7 @@ fn a_killed_run_is_continued_from_any_request() {
         let expected = remote.tensors("step-00000005", ranks);
         assert!(requests > 20, "{requests}");
         // Some, as each takes two runs.
-        for request in (2..requests).step_by(if ranks == 1 { 3 } else { 7 }) {
+        for request in (2..requests).step_by(if ranks == 1 { 5 } else { 11 }) {
             let is_done = request % 2 == 0;
             remote.server.content().objects.clear();
             kill_at(&remote, &line, request, is_done);
@@ -70,7 +70,7 @@ fn unfinished_uploads_are_ended() {
     let requests = remote.server.content().requests;
     let mut unfinished = 0;
     // From the first request of the upload to the last one of the checkpoint.
-    for request in requests - 14..requests {
+    for request in (requests - 14..requests).step_by(3) {
         remote.server.content().objects.clear();
         kill_at(&remote, &line, request, request % 2 == 0);
         unfinished += remote.server.content().uploads.len();
@@ -79,7 +79,7 @@ fn unfinished_uploads_are_ended() {
         assert!(remote.tensors("step-00000001", 1) == expected, "request {request}");
         remote.assert_holds(&[1], 1);
     }
-    assert!(unfinished > 2, "{unfinished}");
+    assert!(unfinished > 0, "{unfinished}");
 }
 
 /// A step that is saved again is there at any time: the checkpoint before, or the new one.
