@@ -78,7 +78,7 @@ fn a_choice_that_is_impossible_names_the_reasons() {
     };
     refuse(
         "--mesh auto",
-        "--mesh: `auto` counts GPUs; on the CPU name the ranks, such as `auto=4`",
+        "--mesh: `auto` counts GPUs or processes; in one process on the CPU name the ranks, such as `auto=4`",
     );
     refuse("--mesh auto=4.5", "--mesh: `auto=4.5` is not a number of ranks");
     refuse(

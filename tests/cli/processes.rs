@@ -78,7 +78,7 @@ fn processes_that_differ_are_named() {
     add_processes(&mut command, 1);
     let finished = workspace.run_program(command, &format!("{SMALL} --mesh dp=2 --steps 2"));
     assert_eq!(finished.code, Some(2), "{}", finished.stderr);
-    assert_contains(&finished.stderr, "`--seed` is absent on rank 1, but 1 on rank 0");
+    assert_contains(&finished.stderr, "`--seed` is 0 on rank 1, but 1 on rank 0");
 
     let few = run_processes(&workspace, 2, "--mesh dp=4 --steps 2");
     assert_eq!(few.code, Some(2), "{}", few.stderr);

@@ -19,7 +19,7 @@ use super::config::{Config, ConfigError, MeshSetting, ModelSource, RunSettings};
 use super::console::print_line;
 use super::flight::{announce_flight, flight_folder};
 use super::hub::fetch_models;
-use super::machine::{Machine, open_machine, require_same_settings};
+use super::machine::{Machine, await_first, open_machine, require_same_settings};
 use super::page::DryRunFiles;
 use super::plan::{Plan, PreparedOutputs, open_resumed, take_saved_settings, with_vocab_of_data};
 use super::record::{MeasuredSteps, Measurements, StepTimer};
@@ -247,9 +247,14 @@ impl<T: Task> TaskTrainer<T> {
             trained.and_then(|summary| if prints { summary.print(&self.plan) } else { Ok(()) })
         };
         printed.or_else(|error| {
+            let machine = (!prints).then(|| Arc::clone(&self.plan.machine));
             // The exit of the process would leave the lock file.
             drop(self);
             if !prints && matches!(error, Error::Stopped(_)) {
+                machine
+                    .iter()
+                    .filter_map(|machine| machine.store())
+                    .for_each(|store| await_first(store));
                 std::process::exit(i32::from(error.exit_code()));
             }
             error.exit()

@@ -1,7 +1,9 @@
 //! Attention of several sequence lengths, masks and heads; the first shape is that of the model.
 
 use meshwright::backend::ops::attention::{AttentionArgs, AttentionBackwardArgs};
-use meshwright::backend::{AttentionShape, Band, KeyRanges, SequenceLayout};
+use meshwright::backend::{
+    AttentionShape, Band, GlobalPositions, KeyRanges, SequenceLayout, WeightDropout,
+};
 
 use crate::report::{Report, Work};
 use crate::{LAYERS, Number, filled, view, view_mut};
@@ -32,6 +34,11 @@ pub fn rows<T: Number>(report: &mut Report) {
     named(report, "1 x 2048 x 8 x 64, 1 key/value head", causal(2048, [8, 1, 64]));
     let capped = AttentionShape { soft_cap: Some(50.0), ..causal(2048, [8, 8, 64]) };
     named(report, "1 x 2048 x 8 x 64, soft cap", capped);
+    let at = GlobalPositions::consecutive(0);
+    let dropout =
+        WeightDropout { key: 1, rate: 0.1, rows: at, first_head: 0, queries: at, keys: at };
+    let dropped = AttentionShape { dropout: Some(dropout), ..causal(2048, [8, 8, 64]) };
+    named(report, "1 x 2048 x 8 x 64, dropout", dropped);
 }
 
 /// Key ranges of documents of 512 to 1535 positions: first key and end of each query.

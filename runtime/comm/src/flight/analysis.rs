@@ -7,7 +7,7 @@ use super::channel::{ChannelKey, ChannelKind, Channels, channel_of, channels};
 use super::file::{End, FlightCall, RankRecord};
 
 /// Microseconds that a rank of a run that goes on may wait for another one without being listed.
-const USUAL_WAIT: u64 = 2_000_000;
+const USUAL_WAIT: u64 = 10_000_000;
 /// Fewest collectives by which the last rank to arrive is called slow.
 const FEWEST_ARRIVALS: usize = 10;
 
@@ -140,7 +140,7 @@ fn waits<'a>(records: &'a [RankRecord], channels: &Channels<'_>) -> Vec<Wait<'a>
     records.iter().filter_map(wait_of).collect()
 }
 
-/// The ranks for which others wait, and which wait for nobody themselves; if there are none, the ranks that wait for
+/// Returns the ranks for which others wait and which do not wait themselves; if there are none, the ranks that wait for
 /// each other.
 fn missing_ranks(
     records: &[RankRecord],

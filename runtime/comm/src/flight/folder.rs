@@ -30,8 +30,8 @@ pub struct RankEnd {
 }
 
 impl FlightFolder {
-    /// Names the folder at `path`, for the run with an identifier that is the same on all its ranks; by default a random
-    /// one. The folder is created when a rank writes.
+    /// Names the folder at `path`, for the run with an identifier that is the same on all its ranks; by default a
+    /// random one. The folder is created when a rank writes.
     pub fn new(path: impl Into<PathBuf>, run: Option<String>) -> FlightFolder {
         let path = path.into();
         let id_of_process = |_| format!("{}-{}", std::process::id(), unix_time().as_nanos());

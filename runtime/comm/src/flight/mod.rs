@@ -1,4 +1,4 @@
-//! The flight recorder: the last calls of each rank, which are written when a run fails, and what they say together.
+//! The flight recorder: the last calls of each rank, which are written when a run fails, and their comparison.
 
 mod analysis;
 mod channel;

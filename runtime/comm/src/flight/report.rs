@@ -1,4 +1,4 @@
-//! What the files of all ranks say together.
+//! The report about the files of all ranks.
 
 use std::fmt;
 use std::fs;

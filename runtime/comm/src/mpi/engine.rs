@@ -81,7 +81,9 @@ impl MpiEngine {
                     let progress = Progress::new(rank, (library, groups), scratch, peers, failure);
                     let library = progress.run(&received);
                     let _ = end.send(());
-                    library.map(Library::finalize);
+                    if let Some(library) = library {
+                        library.finalize();
+                    }
                 }
                 let _ = end.send(());
             }

@@ -1,8 +1,8 @@
 //! Collectives as steps: messages between the members, and work on the memory of one member.
 //!
-//! MPI only moves bytes. Sums are computed here, in the order of group ranks, so that results have the same bits as with
-//! ranks that are threads, whatever algorithms the library would choose. An all-reduce is an exchange of parts, a local
-//! reduction, and a gather of the reduced parts: as many bytes as a ring.
+//! MPI only moves bytes. Sums are computed here, in the order of group ranks, so that results have the same bits as
+//! with ranks that are threads, whatever algorithms the library would choose. An all-reduce is an exchange of parts, a
+//! local reduction, and a gather of the reduced parts: as many bytes as a ring.
 
 use std::ops::Range;
 

@@ -4,8 +4,8 @@
 //! 2. The store sends a [`Challenge`] of its own, and its proof.
 //! 3. The rank sends its proof, and the store admits or refuses it.
 //!
-//! A proof is the HMAC-SHA-256 of both challenges and the greeting, with the token as key. A recorded handshake is of no
-//! use, as each side chooses a new challenge for each connection. Without a token the key is empty.
+//! A proof is the HMAC-SHA-256 of both challenges and the greeting, with the token as key. A recorded handshake is of
+//! no use, as each side chooses a new challenge for each connection. Without a token the key is empty.
 
 use std::io::{self, Read, Write};
 

@@ -22,7 +22,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// The function that returns the progress of this rank.
 pub type ReadProgress = Box<dyn Fn() -> RankProgress + Send + Sync>;
 
-/// What the thread of the heartbeats needs.
+/// The heartbeats of one process, sent by a thread.
 pub struct Heartbeats {
     pub rank: usize,
     pub out: Arc<Mutex<TcpStream>>,

@@ -1,4 +1,4 @@
-//! What the store tells a rank besides the replies to its requests.
+//! Messages of the store that are no replies to requests: exits of ranks, and ranks without progress.
 
 use std::io::BufReader;
 use std::net::TcpStream;

@@ -55,7 +55,7 @@ pub struct IdleRank {
     pub rank: usize,
     /// Time since its last progress.
     pub since: Duration,
-    /// Its progress.
+    /// The last known progress.
     pub progress: RankProgress,
 }
 

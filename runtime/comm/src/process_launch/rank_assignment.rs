@@ -1,6 +1,7 @@
 //! Rank assignment by a launcher, read from the environment.
 
 use std::env;
+use std::net::IpAddr;
 
 use super::process_rank::{LauncherVars, ProcessRank, RankAssignmentError, Variables};
 
@@ -77,6 +78,9 @@ impl RankAssignment {
         let port = if is_taken { port.checked_add(1).unwrap_or(DEFAULT_PORT) } else { port };
         let job = variables.get(JOB_VARIABLE);
         let job = job.or_else(|| variables.first_of(launcher.job).map(|(_, job)| job));
+        // Others could not reach a loopback address.
+        let is_loopback = host.parse().is_ok_and(|address: IpAddr| address.is_loopback());
+        let one_host = one_host || is_loopback || host == "localhost";
         let host = if host.contains(':') { format!("[{host}]") } else { host };
         let master = format!("{host}:{port}");
         let job = job.unwrap_or_default();

@@ -67,7 +67,7 @@ fn every_launcher_is_recognized() {
         local_rank: 0,
         master,
         job: "secret".into(),
-        one_host: false,
+        one_host: true,
     };
     assert_eq!(assignment_of(&mpirun), Ok(Some(expected)));
 

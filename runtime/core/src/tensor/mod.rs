@@ -100,7 +100,7 @@ pub use meshwright_mesh::Extent;
 pub(crate) use choice_bias::{forget_expert_loads, note_expert_loads, update_choice_biases};
 pub(crate) use combine::add_param;
 pub(crate) use row_losses::RowLosses;
-pub(crate) use typed::note_number;
+pub(crate) use typed::{dropout_key, note_number};
 
 pub(crate) use crate::autograd::tensor_parallel::{enter_region, enter_regions, leave_region};
 pub(crate) use crate::autograd::{

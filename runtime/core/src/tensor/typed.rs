@@ -257,7 +257,7 @@ impl<S: Dims> Tensor<S> {
         if !rank.is_training() || rate == 0.0 {
             return Tensor::from_untyped(self.value.unchanged());
         }
-        let key = random::subkey(random::key(rank.seed(), name), rank.step());
+        let key = dropout_key(rank, name);
         let index = block_index(self.local_extents());
         self.apply_unary(Unary::Dropout(DropoutMask { key, rate, index }))
     }
@@ -327,6 +327,11 @@ pub(crate) fn note_number<S: Dims>(rank: &Rank, what: &str, number: f32) {
     let name = || format!("the number that a tensor shaped {} is {what}", shape_name(S::DIMS));
     rank.declared_values().note_number(name, S::VARIES, Location::caller(), number);
     rank.segments().note_numbers(&[number]);
+}
+
+/// Returns the key of the dropout masks that the field `name` draws in the present step.
+pub(crate) fn dropout_key(rank: &Rank, name: &str) -> u64 {
+    random::subkey(random::key(rank.seed(), name), rank.step())
 }
 
 /// Compiles if no axis distributes two dims of `S`.

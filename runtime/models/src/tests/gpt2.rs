@@ -1,5 +1,7 @@
 //! GPT-2 folders.
 
+use meshwright_store::family::LanguageModel;
+
 use super::*;
 
 /// Folders as the first ones were published: of the bare model, and with the causal masks.

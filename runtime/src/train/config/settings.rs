@@ -210,7 +210,7 @@ settings! {
         clip: Number = "1.0", "X", at "/optimizer/clip" Warn;
         "A step whose loss or gradient norm is infinite or NaN: stop ends the run; skip=N leaves out its update, and \
          ends the run when N steps in a row are such"
-        on_nan: OnNan = "stop", "stop|skip=N" => #[serde(skip)] on_nan;
+        on_nan: OnNan = "stop", "RULE" => #[serde(skip)] on_nan;
         "Exponential moving average of the parameters with this decay in [0, 1), used for --export-hf and the \
          continuation at the end"
         ema: Option<Fraction>, "DECAY", at "/optimizer/ema" Warn;

@@ -28,7 +28,7 @@ use meshwright_sim::cluster::SizedCluster;
 
 use cpu::CpuMachine;
 pub use cpu::open_cpu;
-pub use processes::require_same_settings;
+pub use processes::{await_first, require_same_settings};
 
 /// The devices of a run and their connection. [`Trainer::on`](crate::train::Trainer::on) takes a user-defined one.
 pub trait Machine: Send + Sync {

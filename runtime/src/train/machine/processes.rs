@@ -70,6 +70,13 @@ pub fn require_same_settings(store: &Store, config: &Config) -> Result<()> {
     )))
 }
 
+/// Waits until the process of rank 0 has ended, which prints why the run has stopped: a launcher ends all processes
+/// when the first one exits with another code than 0.
+pub fn await_first(store: &Store) {
+    // No rank sets it, so the wait ends with the connection.
+    let _ = store.get("end of rank 0");
+}
+
 /// Returns the settings of this process, and the hash of its program.
 fn settings_of_process(config: &Config) -> Value {
     let mut settings = serde_json::to_value(config).unwrap_or_default();

@@ -30,6 +30,7 @@ mod replicas;
 mod sample;
 mod save;
 mod shared;
+mod skip_count;
 #[cfg(test)]
 mod skip_tests;
 mod skipped_steps;

@@ -31,7 +31,7 @@ use super::failed_save_count::FailedSaves;
 use super::finite_params::find_infinite_param;
 use super::recent_saves::RecentSaves;
 use super::shared::Shared;
-use super::skipped_steps::SkippedSteps;
+use super::skip_count::SkippedSteps;
 use super::stop::{begin_last, begin_steps, stop_reason};
 
 /// The observers of a rank, in the order of their calls.

@@ -8,21 +8,6 @@ use crate::train::{Error, Result, Task};
 use super::divergence::divergence_origin;
 use super::rank_loop::RankLoop;
 
-/// The steps whose updates were left out, the same on all ranks.
-#[derive(Default)]
-pub struct SkippedSteps {
-    /// Those of the whole run, resumed ones included.
-    pub total: u64,
-    in_a_row: u64,
-}
-
-impl SkippedSteps {
-    /// Goes on counting from the number in a checkpoint.
-    pub(super) fn resumed(total: u64) -> SkippedSteps {
-        SkippedSteps { total, in_a_row: 0 }
-    }
-}
-
 impl<T: Task> RankLoop<'_, T> {
     /// Counts `step` (from 0), which has left out its update because of `found`, or has applied it. Every rank calls
     /// it.

@@ -58,6 +58,7 @@ fn save(dir: &Path, step: u64) {
         data: Some(position(8 * step)),
         history,
         evaluation: None,
+        skipped: 0,
         config: serde_json::Value::Null,
         own_loop: None,
     };

@@ -51,7 +51,7 @@ impl Newcomer {
         }
     }
 
-    /// Tells the other side why it is refused.
+    /// Refuses the connection, and sends the reason.
     pub fn refuse(&mut self, reason: &str) -> HandshakeState {
         // The reply is short: there is space for it, or the other side does not read it.
         let _ = self.link.send(StoreMessage::Refused(reason.into()).to_bytes().into());

@@ -49,12 +49,9 @@ impl MpiLauncher {
     pub fn flags(self, count: usize) -> Vec<OsString> {
         let mut flags: Vec<OsString> = Vec::new();
         if self == MpiLauncher::OpenMpi {
-            // The program divides the cores among the threads of its ranks, which have to reach them.
-            flags.extend(["--bind-to", "none"].map(OsString::from));
-            let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
-            if count > cores {
-                flags.push("--oversubscribe".into());
-            }
+            // The program divides the cores among the threads of its ranks, which have to reach them. By itself, it
+            // starts at most as many processes as there are cores, not counting their hyperthreads.
+            flags.extend(["--bind-to", "none", "--oversubscribe"].map(OsString::from));
         }
         flags.extend(["-n".into(), count.to_string().into()]);
         flags
