@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use super::locate::{Located, locate};
 use super::lock::{self, FolderLock};
 use super::rank_files::{describe_rank_file, wait_for_rank_file};
-use super::storage::{Attempt, CheckpointStorage, HeldFolder, StoredShards};
+use super::storage::{CheckpointAttempt, CheckpointStorage, HeldFolder, StoredShards};
 use super::tensors::TensorFile;
 use super::{CheckpointError, RankFile, SavedShard, TensorBox, files, names};
 
@@ -84,17 +84,17 @@ impl CheckpointStorage for DiskStorage {
         let _ = restore_replaced(dir);
     }
 
-    fn begin(&self, dir: &Path, step: u64) -> Result<Attempt, CheckpointError> {
+    fn begin(&self, dir: &Path, step: u64) -> Result<CheckpointAttempt, CheckpointError> {
         files::create_folder(dir)?;
         recover(dir)?;
-        let attempt = Attempt { dir: dir.to_owned(), step, token: String::new() };
+        let attempt = CheckpointAttempt { dir: dir.to_owned(), step, token: String::new() };
         files::create_folder(&temporary_of(&attempt))?;
         Ok(attempt)
     }
 
     fn create_file(
         &self,
-        attempt: &Attempt,
+        attempt: &CheckpointAttempt,
         rank: usize,
     ) -> Result<(File, PathBuf, String), CheckpointError> {
         let name = names::rank_file(rank);
@@ -109,7 +109,7 @@ impl CheckpointStorage for DiskStorage {
 
     fn store_file(
         &self,
-        attempt: &Attempt,
+        attempt: &CheckpointAttempt,
         name: &str,
         (file, _): (&File, u64),
         _: &dyn Fn() -> bool,
@@ -119,7 +119,7 @@ impl CheckpointStorage for DiskStorage {
 
     fn describe_file(
         &self,
-        attempt: &Attempt,
+        attempt: &CheckpointAttempt,
         rank: usize,
         description: &[u8],
     ) -> Result<(), CheckpointError> {
@@ -128,7 +128,7 @@ impl CheckpointStorage for DiskStorage {
 
     fn wait_for_description(
         &self,
-        attempt: &Attempt,
+        attempt: &CheckpointAttempt,
         rank: usize,
         is_cancelled: &dyn Fn() -> bool,
     ) -> Result<Option<Vec<u8>>, CheckpointError> {
@@ -137,7 +137,7 @@ impl CheckpointStorage for DiskStorage {
 
     fn complete(
         &self,
-        attempt: &Attempt,
+        attempt: &CheckpointAttempt,
         (manifest, hash): (&[u8], &str),
     ) -> Result<PathBuf, CheckpointError> {
         let (dir, temporary) = (&attempt.dir, temporary_of(attempt));
@@ -183,7 +183,7 @@ impl StoredShards for TensorFile {
     }
 }
 
-fn temporary_of(attempt: &Attempt) -> PathBuf {
+fn temporary_of(attempt: &CheckpointAttempt) -> PathBuf {
     names::temporary_folder(&attempt.dir, attempt.step)
 }
 

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use super::place::storage_of;
-use super::storage::Attempt;
+use super::storage::CheckpointAttempt;
 use super::tensors::{TensorWriter, WrittenTensors};
 use super::{
     CheckpointError, Manifest, RankFile, RunHistory, SavedShard, StoredDtype, TensorBox,
@@ -43,7 +43,7 @@ pub struct Keep {
 /// Every element must be saved by exactly one rank: of replicated tensors, one rank saves all.
 #[derive(Debug, Clone)]
 pub struct CheckpointWriter {
-    attempt: Attempt,
+    attempt: CheckpointAttempt,
 }
 
 impl CheckpointWriter {
@@ -70,7 +70,7 @@ impl CheckpointWriter {
 
     /// Creates a writer for the checkpoint that another rank has begun, with its [`token`](Self::token).
     pub fn join(dir: &Path, step: u64, token: &str) -> CheckpointWriter {
-        let attempt = Attempt { dir: dir.to_owned(), step, token: token.to_owned() };
+        let attempt = CheckpointAttempt { dir: dir.to_owned(), step, token: token.to_owned() };
         CheckpointWriter { attempt }
     }
 
@@ -161,7 +161,7 @@ impl CheckpointWriter {
         state: TrainState,
         keep: Keep,
     ) -> Result<PathBuf, CheckpointError> {
-        let Attempt { dir, step, .. } = &self.attempt;
+        let CheckpointAttempt { dir, step, .. } = &self.attempt;
         assert_eq!(state.step, *step, "the step of a checkpoint");
         let (storage, history) = (storage_of(dir)?, state.history.clone());
         let (manifest, hash) = Manifest::new(state, rank_files)?.to_text(dir)?;

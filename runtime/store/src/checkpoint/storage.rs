@@ -45,12 +45,12 @@ pub trait CheckpointStorage: Debug + Send + Sync {
     fn abandon(&self, dir: &Path);
 
     /// Begins a checkpoint in `dir`, after it is brought into order.
-    fn begin(&self, dir: &Path, step: u64) -> Result<Attempt, CheckpointError>;
+    fn begin(&self, dir: &Path, step: u64) -> Result<CheckpointAttempt, CheckpointError>;
 
     /// Creates the file of a rank. Returns its path in messages, and its name in the checkpoint.
     fn create_file(
         &self,
-        attempt: &Attempt,
+        attempt: &CheckpointAttempt,
         rank: usize,
     ) -> Result<(File, PathBuf, String), CheckpointError>;
 
@@ -60,7 +60,7 @@ pub trait CheckpointStorage: Debug + Send + Sync {
     /// Stores the file of a rank, of so many bytes. Fails once `is_cancelled` returns true.
     fn store_file(
         &self,
-        attempt: &Attempt,
+        attempt: &CheckpointAttempt,
         name: &str,
         written: (&File, u64),
         is_cancelled: &dyn Fn() -> bool,
@@ -69,7 +69,7 @@ pub trait CheckpointStorage: Debug + Send + Sync {
     /// Stores the description of the file of a rank, for the rank that completes the checkpoint.
     fn describe_file(
         &self,
-        attempt: &Attempt,
+        attempt: &CheckpointAttempt,
         rank: usize,
         description: &[u8],
     ) -> Result<(), CheckpointError>;
@@ -78,7 +78,7 @@ pub trait CheckpointStorage: Debug + Send + Sync {
     /// true.
     fn wait_for_description(
         &self,
-        attempt: &Attempt,
+        attempt: &CheckpointAttempt,
         rank: usize,
         is_cancelled: &dyn Fn() -> bool,
     ) -> Result<Option<Vec<u8>>, CheckpointError>;
@@ -87,7 +87,7 @@ pub trait CheckpointStorage: Debug + Send + Sync {
     /// it. Returns the folder.
     fn complete(
         &self,
-        attempt: &Attempt,
+        attempt: &CheckpointAttempt,
         manifest: (&[u8], &str),
     ) -> Result<PathBuf, CheckpointError>;
 
@@ -122,7 +122,7 @@ pub trait StoredShards: Debug + Send + Sync {
 
 /// A checkpoint that is being saved.
 #[derive(Debug, Clone)]
-pub struct Attempt {
+pub struct CheckpointAttempt {
     /// The folder of checkpoints.
     pub dir: PathBuf,
     /// Completed steps.

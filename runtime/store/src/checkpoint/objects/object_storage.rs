@@ -16,7 +16,7 @@ use super::shards::ObjectShards;
 use super::temporary::temporary_file;
 use crate::checkpoint::history::unique_name;
 use crate::checkpoint::locate::Located;
-use crate::checkpoint::storage::{Attempt, CheckpointStorage, HeldFolder, StoredShards};
+use crate::checkpoint::storage::{CheckpointAttempt, CheckpointStorage, HeldFolder, StoredShards};
 use crate::checkpoint::{CheckpointError, RankFile, files, names};
 
 /// Limits of the length of the parts of a file that are hashed separately.
@@ -166,14 +166,14 @@ impl CheckpointStorage for ObjectStorage {
         }
     }
 
-    fn begin(&self, dir: &Path, step: u64) -> Result<Attempt, CheckpointError> {
+    fn begin(&self, dir: &Path, step: u64) -> Result<CheckpointAttempt, CheckpointError> {
         Lease::of(dir)?.confirm()?;
-        Ok(Attempt { dir: dir.to_owned(), step, token: unique_name() })
+        Ok(CheckpointAttempt { dir: dir.to_owned(), step, token: unique_name() })
     }
 
     fn create_file(
         &self,
-        attempt: &Attempt,
+        attempt: &CheckpointAttempt,
         rank: usize,
     ) -> Result<(File, PathBuf, String), CheckpointError> {
         let name = names::rank_file_of(rank, &attempt.token);
@@ -188,7 +188,7 @@ impl CheckpointStorage for ObjectStorage {
 
     fn store_file(
         &self,
-        attempt: &Attempt,
+        attempt: &CheckpointAttempt,
         name: &str,
         (file, length): (&File, u64),
         is_cancelled: &dyn Fn() -> bool,
@@ -206,7 +206,7 @@ impl CheckpointStorage for ObjectStorage {
 
     fn describe_file(
         &self,
-        attempt: &Attempt,
+        attempt: &CheckpointAttempt,
         rank: usize,
         description: &[u8],
     ) -> Result<(), CheckpointError> {
@@ -217,7 +217,7 @@ impl CheckpointStorage for ObjectStorage {
 
     fn wait_for_description(
         &self,
-        attempt: &Attempt,
+        attempt: &CheckpointAttempt,
         rank: usize,
         is_cancelled: &dyn Fn() -> bool,
     ) -> Result<Option<Vec<u8>>, CheckpointError> {
@@ -238,7 +238,7 @@ impl CheckpointStorage for ObjectStorage {
 
     fn complete(
         &self,
-        attempt: &Attempt,
+        attempt: &CheckpointAttempt,
         (manifest, hash): (&[u8], &str),
     ) -> Result<PathBuf, CheckpointError> {
         let (lease, path) = (Lease::of(&attempt.dir)?, step_of(attempt));
@@ -322,11 +322,11 @@ fn has_conditional_writes(folder: &ObjectFolder, name: &str) -> io::Result<bool>
     Ok(refuses && first != second)
 }
 
-fn step_of(attempt: &Attempt) -> PathBuf {
+fn step_of(attempt: &CheckpointAttempt) -> PathBuf {
     attempt.dir.join(names::folder_name(attempt.step))
 }
 
-fn description_of(attempt: &Attempt, rank: usize) -> String {
+fn description_of(attempt: &CheckpointAttempt, rank: usize) -> String {
     let file = names::rank_file_of(rank, &attempt.token);
     Path::new(&file).with_extension("json").to_string_lossy().into_owned()
 }
