@@ -1,6 +1,7 @@
 //! The handle of an asynchronous call.
 
 use std::marker::PhantomData;
+use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -18,8 +19,8 @@ pub struct PendingCall<T = Buffer> {
     completion: Completion,
     member: Arc<GroupMember>,
     site: Site,
-    /// Index in the recorder of the rank; `None` if the call was refused.
-    index: Option<u64>,
+    /// Index in the recorder of the rank, and 1; `None` if the call was refused.
+    number: Option<NonZeroU64>,
     result: PhantomData<fn() -> T>,
 }
 
@@ -66,7 +67,8 @@ impl<T: PendingResult> PendingCall<T> {
         index: Option<u64>,
     ) -> Self {
         let (member, site) = (Arc::clone(member), site.clone());
-        PendingCall { completion, member, site, index, result: PhantomData }
+        let number = index.and_then(|index| NonZeroU64::new(index + 1));
+        PendingCall { completion, member, site, number, result: PhantomData }
     }
 
     /// Waits until the call is complete and returns its buffer. For device memory, the compute stream of the device
@@ -75,7 +77,7 @@ impl<T: PendingResult> PendingCall<T> {
     /// # Errors
     /// As the blocking call; the buffers are lost then.
     pub fn wait(self) -> Result<T, CommError> {
-        let PendingCall { completion, member, site, index, .. } = self;
+        let PendingCall { completion, member, site, number, .. } = self;
         let accounting = &member.accounting;
         let outcome = if completion.has_outcome() {
             completion.wait()
@@ -86,8 +88,8 @@ impl<T: PendingResult> PendingCall<T> {
             accounting.add_blocked_since(start);
             outcome
         };
-        if let Some(index) = index {
-            accounting.record_outcome(index, outcome.is_ok());
+        if let Some(number) = number {
+            accounting.record_outcome(number.get() - 1, outcome.is_ok());
         }
         claim(&member, &site, outcome)
     }

@@ -1,5 +1,6 @@
 //! The flight recorder of a run: the last calls of its ranks, for `meshwright flight`.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::checkpoint::is_remote;

@@ -12,10 +12,10 @@ use meshwright_mesh::MeshShape;
 use crate::group_member::axes_of_several;
 use crate::{CommError, Engine, GroupMember, Peers, ProcessGroup, RankExit};
 
-use super::group::{MpiGroup, Shared};
-use super::groups::{GroupIndices, Groups};
-use super::library::Library;
-use super::progress::{Progress, Request};
+use super::group::{MpiGroup, MpiShared};
+use super::groups::{GroupIndices, MpiGroups};
+use super::library::MpiLibrary;
+use super::progress::{EngineRequest, MpiProgress};
 use super::scratch::ScratchAllocator;
 
 /// Period of checks of peers during the start.
@@ -55,7 +55,7 @@ pub struct MpiEngine {
     shape: MeshShape,
     groups: GroupIndices,
     peers: Arc<dyn Peers>,
-    shared: Arc<Shared>,
+    shared: Arc<MpiShared>,
     /// Notified when all calls have ended, and when the use of MPI has; taken by the first end of the rank.
     ended: Mutex<Option<Receiver<()>>>,
 }
@@ -78,7 +78,8 @@ impl MpiEngine {
                 (Arc::clone(peers), Arc::clone(&failure), Arc::clone(&scratch));
             move || {
                 if let Some((library, groups)) = start_library(&shape, rank, &started) {
-                    let progress = Progress::new(rank, (library, groups), scratch, peers, failure);
+                    let progress =
+                        MpiProgress::new(rank, (library, groups), scratch, peers, failure);
                     let library = progress.run(&received);
                     let _ = end.send(());
                     if let Some(library) = library {
@@ -96,7 +97,7 @@ impl MpiEngine {
         let groups = wait_for_start(&start, &settings)?;
         let waits_for_files = AtomicBool::new(false);
         let shared =
-            Arc::new(Shared { rank, timeout, waits_for_files, requests, scratch, failure });
+            Arc::new(MpiShared { rank, timeout, waits_for_files, requests, scratch, failure });
         let (peers, ended) = (Arc::clone(peers), Mutex::new(Some(ended)));
         Ok(Arc::new(MpiEngine { shape, groups, peers, shared, ended }))
     }
@@ -112,9 +113,9 @@ fn start_library(
     shape: &MeshShape,
     rank: usize,
     started: &SyncSender<Started>,
-) -> Option<(Library, Groups)> {
+) -> Option<(MpiLibrary, MpiGroups)> {
     let start = || {
-        let library = Library::initialize()?;
+        let library = MpiLibrary::initialize()?;
         let (ranks, processes) = (shape.world_size(), library.size(library.world())?);
         if processes != ranks {
             return Err(format!(
@@ -123,7 +124,7 @@ fn start_library(
                 if processes == 1 { "" } else { "es" }
             ));
         }
-        let (groups, indices) = Groups::create(&library, shape, rank)?;
+        let (groups, indices) = MpiGroups::create(&library, shape, rank)?;
         Ok((library, groups, indices))
     };
     match start() {
@@ -180,7 +181,7 @@ impl Engine for MpiEngine {
         let ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner).take();
         if *exit == RankExit::Returned {
             let limit = self.shared.time_limit();
-            let _ = self.shared.requests.send(Request::Finish(limit));
+            let _ = self.shared.requests.send(EngineRequest::Finish(limit));
             if let Some(ended) = ended {
                 // Calls and the wait for the other ranks have time limits of their own.
                 let _ = ended.recv();
@@ -191,7 +192,7 @@ impl Engine for MpiEngine {
         self.peers.announce_exit(exit);
         let closed = CommError::Closed { rank: self.shared.rank };
         self.shared.failure.get_or_init(|| closed);
-        let _ = self.shared.requests.send(Request::Abort);
+        let _ = self.shared.requests.send(EngineRequest::Abort);
         ended.map(|ended| ended.recv_timeout(FINALIZE_TIME));
     }
 

@@ -2,17 +2,17 @@
 
 use std::ffi::c_int;
 
-use super::library::{Arrival, ArrivedMessage, Comm, Library, Request};
+use super::library::{ArrivedMessage, MessageArrival, MpiComm, MpiLibrary, MpiRequest};
 use super::memory::CallMemory;
-use super::plan::Transfer;
+use super::plan::MpiTransfer;
 
 /// Bytes of the largest message; longer transfers are several. MPI counts by 32-bit integers.
 const LARGEST_MESSAGE: usize = 1 << 30;
 
 /// The messages of one step of a call, until all are complete.
 #[derive(Default)]
-pub struct Exchange {
-    requests: Vec<Request>,
+pub struct MpiExchange {
+    requests: Vec<MpiRequest>,
     /// The messages of the requests.
     messages: Vec<Message>,
     /// Number of messages that are not complete.
@@ -30,40 +30,40 @@ struct Message {
 
 /// A failed exchange.
 #[derive(Debug)]
-pub enum ExchangeError {
+pub enum MpiExchangeError {
     /// A member has sent a message of another call.
-    Other { peer: usize, sent: Arrival },
+    Other { peer: usize, sent: MessageArrival },
     /// An error of the library with a message to or from a member.
-    Library { peer: usize, problem: String },
+    MpiLibrary { peer: usize, problem: String },
 }
 
 /// A tag, and the comparison of tags that are received with it.
 #[derive(Clone, Copy)]
-pub struct Tag {
+pub struct CallTag {
     pub own: c_int,
     pub matches: fn(c_int, c_int) -> bool,
 }
 
-impl Exchange {
+impl MpiExchange {
     /// Starts messages of `tag`, the receives first.
     ///
     /// # Safety
     /// The buffers of `memory` must live, and the runs not be used otherwise, until the exchange is complete.
     pub unsafe fn start(
-        (library, comm, tag): (&Library, Comm, Tag),
+        (library, comm, tag): (&MpiLibrary, MpiComm, CallTag),
         memory: &mut CallMemory,
-        sends: &[Transfer],
-        receives: &[Transfer],
-    ) -> Result<Exchange, ExchangeError> {
-        let mut exchange = Exchange::default();
-        for Transfer { peer, run } in receives {
+        sends: &[MpiTransfer],
+        receives: &[MpiTransfer],
+    ) -> Result<MpiExchange, MpiExchangeError> {
+        let mut exchange = MpiExchange::default();
+        for MpiTransfer { peer, run } in receives {
             let data = memory.write_address(run);
             for piece in pieces(run.bytes.len()) {
                 // SAFETY: as the caller guarantees.
                 unsafe { exchange.receive((library, comm), *peer, data, piece)? };
             }
         }
-        for Transfer { peer, run } in sends {
+        for MpiTransfer { peer, run } in sends {
             let data = memory.read_address(run);
             for (start, bytes) in pieces(run.bytes.len()) {
                 // SAFETY: as the caller guarantees.
@@ -81,12 +81,12 @@ impl Exchange {
     /// # Safety
     /// As [`start`](Self::start).
     pub unsafe fn start_arrived(
-        (library, comm): (&Library, Comm),
+        (library, comm): (&MpiLibrary, MpiComm),
         message: ArrivedMessage,
         memory: &mut CallMemory,
-        Transfer { peer, run }: &Transfer,
-    ) -> Result<Exchange, ExchangeError> {
-        let mut exchange = Exchange::default();
+        MpiTransfer { peer, run }: &MpiTransfer,
+    ) -> Result<MpiExchange, MpiExchangeError> {
+        let mut exchange = MpiExchange::default();
         let (data, len) = (memory.write_address(run), run.bytes.len());
         let first = first_piece(len);
         // SAFETY: as the caller guarantees.
@@ -105,11 +105,11 @@ impl Exchange {
     /// As [`start`](Self::start).
     unsafe fn receive(
         &mut self,
-        (library, comm): (&Library, Comm),
+        (library, comm): (&MpiLibrary, MpiComm),
         peer: usize,
         data: *mut u8,
         (start, bytes): (usize, usize),
-    ) -> Result<(), ExchangeError> {
+    ) -> Result<(), MpiExchangeError> {
         // SAFETY: as the caller guarantees.
         let request = unsafe { library.receive((comm, peer), data.wrapping_add(start), bytes) };
         self.add(peer, Some(bytes), request)
@@ -119,9 +119,9 @@ impl Exchange {
         &mut self,
         peer: usize,
         expected: Option<usize>,
-        request: Result<Request, String>,
-    ) -> Result<(), ExchangeError> {
-        let request = request.map_err(|problem| ExchangeError::Library { peer, problem })?;
+        request: Result<MpiRequest, String>,
+    ) -> Result<(), MpiExchangeError> {
+        let request = request.map_err(|problem| MpiExchangeError::MpiLibrary { peer, problem })?;
         self.requests.push(request);
         self.messages.push(Message { peer, expected, is_complete: false });
         self.open += 1;
@@ -132,14 +132,18 @@ impl Exchange {
     ///
     /// # Errors
     /// For a message of another call.
-    pub fn advance(&mut self, library: &Library, tag: Tag) -> Result<usize, ExchangeError> {
+    pub fn advance(
+        &mut self,
+        library: &MpiLibrary,
+        tag: CallTag,
+    ) -> Result<usize, MpiExchangeError> {
         if self.open == 0 {
             return Ok(0);
         }
         let completed = library.test(&mut self.requests);
         let completed = completed.map_err(|problem| {
             let peer = self.missing().first().copied().unwrap_or_default();
-            ExchangeError::Library { peer, problem }
+            MpiExchangeError::MpiLibrary { peer, problem }
         })?;
         let count = completed.len();
         self.open -= count;
@@ -147,8 +151,9 @@ impl Exchange {
             let message = &mut self.messages[request.index];
             message.is_complete = true;
             let peer = message.peer;
-            let sent =
-                request.outcome.map_err(|problem| ExchangeError::Library { peer, problem })?;
+            let sent = request
+                .outcome
+                .map_err(|problem| MpiExchangeError::MpiLibrary { peer, problem })?;
             if let Some(expected) = message.expected {
                 check_arrival(peer, sent, expected, tag)?;
             }
@@ -174,14 +179,14 @@ impl Exchange {
 /// Checks that a message has the tag and the length of the one that is expected from `peer`.
 pub fn check_arrival(
     peer: usize,
-    sent: Arrival,
+    sent: MessageArrival,
     expected: usize,
-    tag: Tag,
-) -> Result<(), ExchangeError> {
+    tag: CallTag,
+) -> Result<(), MpiExchangeError> {
     if (tag.matches)(sent.tag, tag.own) && sent.bytes == Some(expected) {
         Ok(())
     } else {
-        Err(ExchangeError::Other { peer, sent })
+        Err(MpiExchangeError::Other { peer, sent })
     }
 }
 

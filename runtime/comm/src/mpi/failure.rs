@@ -6,9 +6,9 @@ use crate::call::{CallDifference, axes_name};
 use crate::rank_table::name_ranks;
 use crate::{Call, CommError, GroupMember, Peers, RankExit};
 
-use super::exchange::ExchangeError;
-use super::library::Arrival;
-use super::tags::Tags;
+use super::exchange::MpiExchangeError;
+use super::library::MessageArrival;
+use super::tags::CallTags;
 
 /// Time for failure detection to report a failed rank: the library may notice it first, but cannot name the rank.
 const DETECTION_TIME: Duration = Duration::from_millis(500);
@@ -29,13 +29,13 @@ impl NumberedCall<'_> {
     /// Returns the error of a failed exchange: that of a failed rank if one caused it.
     pub fn failed_exchange(
         &self,
-        error: ExchangeError,
-        tags: &Tags,
+        error: MpiExchangeError,
+        tags: &CallTags,
         peers: &dyn Peers,
     ) -> CommError {
         match error {
-            ExchangeError::Other { peer, sent } => self.mismatch(peer, sent, tags),
-            ExchangeError::Library { peer, problem } => {
+            MpiExchangeError::Other { peer, sent } => self.mismatch(peer, sent, tags),
+            MpiExchangeError::MpiLibrary { peer, problem } => {
                 let peer = self.member.world_ranks()[peer];
                 let problem = format!("the message with rank {peer} failed: {problem}");
                 match await_failed_peer(peers) {
@@ -69,7 +69,7 @@ impl NumberedCall<'_> {
     }
 
     /// Returns the error of a call whose member `peer` has issued another one.
-    fn mismatch(&self, peer: usize, sent: Arrival, tags: &Tags) -> CommError {
+    fn mismatch(&self, peer: usize, sent: MessageArrival, tags: &CallTags) -> CommError {
         let NumberedCall { call, member, number } = *self;
         let peer_rank = member.world_ranks()[peer];
         let known = if number > 0 { tags.find_call(sent.tag, number) } else { None };
@@ -100,7 +100,7 @@ const UNKNOWN_CALL: &str = "The message of that rank names the call that it was 
                             lines that differs by rank, and at sizes that depend on each rank's own data.";
 
 /// Describes a message of an unknown call.
-fn message_of(call: &Call, sent: Arrival) -> String {
+fn message_of(call: &Call, sent: MessageArrival) -> String {
     let length = match sent.bytes {
         Some(bytes) => format!("of {bytes} bytes"),
         None => "of more bytes".to_owned(),

@@ -14,23 +14,23 @@ use crate::{
     Call, CommError, CommOp, Completion, FILE_TIME_LIMIT, GroupMember, Operands, ProcessGroup,
 };
 
-use super::job::{Job, Reply};
+use super::job::{MpiJob, MpiReply};
 use super::memory::CallMemory;
-use super::progress::Request;
+use super::progress::EngineRequest;
 use super::scratch::ScratchAllocator;
 
 /// State of the rank's groups.
-pub struct Shared {
+pub struct MpiShared {
     pub rank: usize,
     pub timeout: Duration,
     /// Set while calls are issued that may wait for files.
     pub waits_for_files: AtomicBool,
-    pub requests: Sender<Request>,
+    pub requests: Sender<EngineRequest>,
     pub scratch: Arc<ScratchAllocator>,
     pub failure: Arc<OnceLock<CommError>>,
 }
 
-impl Shared {
+impl MpiShared {
     /// Time limit of a call that is issued now.
     pub fn time_limit(&self) -> Duration {
         let waits_for_files = self.waits_for_files.load(Ordering::Relaxed);
@@ -48,7 +48,7 @@ pub struct MpiGroup {
     pub member: Arc<GroupMember>,
     /// Index of the communicators.
     pub index: usize,
-    pub shared: Arc<Shared>,
+    pub shared: Arc<MpiShared>,
 }
 
 impl ProcessGroup for MpiGroup {
@@ -70,7 +70,7 @@ impl ProcessGroup for MpiGroup {
                 let in_place = src.is_none();
                 let memory = CallMemory::owned(src, dst);
                 // A refused call drops its promise, which reports that the rank has left.
-                let _ = self.submit(call, memory, in_place, Reply::Asynchronous(promise));
+                let _ = self.submit(call, memory, in_place, MpiReply::Asynchronous(promise));
                 completion
             }
         }
@@ -101,7 +101,7 @@ impl MpiGroup {
             operands => operands.into_buffers().0,
         };
         let memory = CallMemory::owned(data, None);
-        Completion::completed(self.submit(call, memory, false, Reply::None).map(|()| None))
+        Completion::completed(self.submit(call, memory, false, MpiReply::None).map(|()| None))
     }
 
     /// Carries out a blocking call.
@@ -112,7 +112,7 @@ impl MpiGroup {
         // SAFETY: this function returns after the reply.
         let memory = unsafe { CallMemory::lent(&operands, written.is_some(), allocator) };
         let (reply, outcome) = sync_channel(1);
-        let submitted = self.submit(call, memory, in_place, Reply::Blocking(reply));
+        let submitted = self.submit(call, memory, in_place, MpiReply::Blocking(reply));
         let outcome =
             submitted.and_then(|()| outcome.recv().unwrap_or_else(|_| Err(self.shared.closed())));
         let copied = outcome.map(|result| {
@@ -145,9 +145,9 @@ impl MpiGroup {
         call: &Arc<Call>,
         memory: CallMemory,
         in_place: bool,
-        reply: Reply,
+        reply: MpiReply,
     ) -> Result<(), CommError> {
-        let job = Job {
+        let job = MpiJob {
             call: Arc::clone(call),
             member: Arc::clone(&self.member),
             group: self.index,
@@ -156,7 +156,7 @@ impl MpiGroup {
             reply,
             limit: self.shared.time_limit(),
         };
-        let sent = self.shared.requests.send(Request::Call(Box::new(job)));
+        let sent = self.shared.requests.send(EngineRequest::Call(Box::new(job)));
         sent.map_err(|_| self.shared.closed())
     }
 }

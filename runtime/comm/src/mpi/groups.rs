@@ -6,11 +6,11 @@ use meshwright_mesh::{AxisId, AxisSet, MeshShape};
 
 use crate::group_member::axes_of_several;
 
-use super::library::{Comm, Library, LibraryResult};
+use super::library::{MpiComm, MpiLibrary, MpiResult};
 
 /// The kinds of calls of a group, which do not wait for each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum CommKind {
+pub enum MpiCommKind {
     /// Blocking collectives.
     Blocking,
     /// Asynchronous collectives.
@@ -20,26 +20,26 @@ pub enum CommKind {
 }
 
 /// The communicators of all process groups of a rank.
-pub struct Groups {
+pub struct MpiGroups {
     /// A communicator for each kind of calls.
-    pub comms: Vec<[Comm; 3]>,
+    pub comms: Vec<[MpiComm; 3]>,
     /// All ranks, for the end of the run.
-    pub all: Comm,
+    pub all: MpiComm,
 }
 
-/// Indices of the communicators in [`Groups`], by axes with more than one rank.
+/// Indices of the communicators in [`MpiGroups`], by axes with more than one rank.
 pub type GroupIndices = BTreeMap<AxisSet, usize>;
 
-impl Groups {
+impl MpiGroups {
     /// Creates the communicators of every set of axes, in the same order on all ranks. All of them call it.
     ///
     /// Not at the first use, because ranks use them first at different times, and creating one waits for its members:
     /// two ranks that create different ones would wait for each other's calls in progress.
     pub fn create(
-        library: &Library,
+        library: &MpiLibrary,
         shape: &MeshShape,
         rank: usize,
-    ) -> LibraryResult<(Groups, GroupIndices)> {
+    ) -> MpiResult<(MpiGroups, GroupIndices)> {
         let world = shape.world_size();
         // The library may number the processes otherwise than the launcher.
         let all = library.split(library.world(), 0, rank)?;
@@ -58,11 +58,11 @@ impl Groups {
             indices.insert(axes, comms.len());
             comms.push([first, others.0, others.1]);
         }
-        Ok((Groups { comms, all }, indices))
+        Ok((MpiGroups { comms, all }, indices))
     }
 
     /// Returns the communicator of a group for a kind of calls.
-    pub fn comm(&self, group: usize, kind: CommKind) -> Comm {
+    pub fn comm(&self, group: usize, kind: MpiCommKind) -> MpiComm {
         self.comms[group][kind as usize]
     }
 }

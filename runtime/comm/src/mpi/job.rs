@@ -9,14 +9,14 @@ use meshwright_backend::{Buffer, CachingAllocator, DType};
 use crate::accounting::TransferStart;
 use crate::{Call, CommError, GroupMember, Promise};
 
-use super::exchange::{Exchange, ExchangeError, Tag, check_arrival, first_piece};
+use super::exchange::{CallTag, MpiExchange, MpiExchangeError, check_arrival, first_piece};
 use super::failure::NumberedCall;
-use super::library::{Comm, Library};
+use super::library::{MpiComm, MpiLibrary};
 use super::memory::CallMemory;
-use super::plan::{Plan, Region, Run, Step, Transfer, plan_call};
+use super::plan::{CallPlan, CallStep, MemoryRegion, MemoryRun, MpiTransfer, plan_call};
 
 /// A call that a rank has issued.
-pub struct Job {
+pub struct MpiJob {
     pub call: Arc<Call>,
     pub member: Arc<GroupMember>,
     /// Index of the communicators.
@@ -24,13 +24,13 @@ pub struct Job {
     pub memory: CallMemory,
     /// Set if the destination is also the source.
     pub in_place: bool,
-    pub reply: Reply,
+    pub reply: MpiReply,
     /// The time limit, from the time on at which the call is in progress.
     pub limit: Duration,
 }
 
 /// The recipient of the outcome of a call.
-pub enum Reply {
+pub enum MpiReply {
     /// The waiting caller.
     Blocking(SyncSender<Result<Option<Buffer>, CommError>>),
     Asynchronous(Promise),
@@ -39,31 +39,31 @@ pub enum Reply {
 }
 
 /// A job whose messages may be in progress.
-pub struct RunningJob {
-    job: Job,
-    plan: Plan,
+pub struct RunningMpiJob {
+    job: MpiJob,
+    plan: CallPlan,
     /// Index of the next step.
     next: usize,
-    exchange: Option<Exchange>,
-    tag: Tag,
+    exchange: Option<MpiExchange>,
+    tag: CallTag,
     /// Position among the collectives of its group and kind, from 1; 0 for a message.
     number: u64,
     begun: Instant,
     start: TransferStart,
 }
 
-impl RunningJob {
+impl RunningMpiJob {
     /// Begins a job. Unwinds if there is no memory for its scratch.
     pub fn begin(
-        mut job: Job,
-        (tag, number): (Tag, u64),
+        mut job: MpiJob,
+        (tag, number): (CallTag, u64),
         allocator: &Arc<CachingAllocator>,
-    ) -> RunningJob {
+    ) -> RunningMpiJob {
         let plan = plan_call(&job.call, &job.member, job.in_place);
         job.memory.add_scratch(plan.scratch, allocator);
         let start = transfer_start(&job);
         let begun = Instant::now();
-        RunningJob { job, plan, next: 0, exchange: None, tag, number, begun, start }
+        RunningMpiJob { job, plan, next: 0, exchange: None, tag, number, begun, start }
     }
 
     /// The call, for errors.
@@ -77,10 +77,10 @@ impl RunningJob {
     }
 
     /// Returns the message that the job waits for, if it receives one that has not arrived yet.
-    pub fn awaited_message(&self) -> Option<&Transfer> {
+    pub fn awaited_message(&self) -> Option<&MpiTransfer> {
         let is_new = self.next == 0 && self.exchange.is_none();
         match self.plan.steps.first() {
-            Some(Step::Exchange { sends, receives })
+            Some(CallStep::Exchange { sends, receives })
                 if is_new && sends.is_empty() && self.job.call.op.is_point_to_point() =>
             {
                 receives.first()
@@ -92,13 +92,13 @@ impl RunningJob {
     /// Starts to receive the [awaited message](Self::awaited_message), if it has arrived. The transfer begins then.
     pub fn receive_awaited(
         &mut self,
-        library: &Library,
-        comm: Comm,
-    ) -> Result<bool, ExchangeError> {
+        library: &MpiLibrary,
+        comm: MpiComm,
+    ) -> Result<bool, MpiExchangeError> {
         let Some(awaited) = self.awaited_message().cloned() else { return Ok(false) };
         let peer = awaited.peer;
         let probed = library.probe(comm, peer);
-        let probed = probed.map_err(|problem| ExchangeError::Library { peer, problem })?;
+        let probed = probed.map_err(|problem| MpiExchangeError::MpiLibrary { peer, problem })?;
         let Some((message, sent)) = probed else { return Ok(false) };
         check_arrival(peer, sent, first_piece(awaited.run.bytes.len()), self.tag)?;
         self.start = transfer_start(&self.job);
@@ -106,13 +106,17 @@ impl RunningJob {
         let memory = &mut self.job.memory;
         // SAFETY: the buffers live in this job until the exchange is complete, or are leaked.
         let exchange =
-            unsafe { Exchange::start_arrived((library, comm), message, memory, &awaited)? };
+            unsafe { MpiExchange::start_arrived((library, comm), message, memory, &awaited)? };
         self.exchange = Some(exchange);
         Ok(true)
     }
 
     /// Advances the call as far as possible. Returns true if anything was done.
-    pub fn advance(&mut self, library: &Library, comm: Comm) -> Result<bool, ExchangeError> {
+    pub fn advance(
+        &mut self,
+        library: &MpiLibrary,
+        comm: MpiComm,
+    ) -> Result<bool, MpiExchangeError> {
         let mut has_advanced = false;
         loop {
             if let Some(exchange) = &mut self.exchange {
@@ -121,7 +125,7 @@ impl RunningJob {
                     return Ok(has_advanced);
                 }
                 self.exchange = None;
-                if matches!(self.plan.steps.get(self.next - 1), Some(Step::Arrive)) {
+                if matches!(self.plan.steps.get(self.next - 1), Some(CallStep::Arrive)) {
                     self.start = transfer_start(&self.job);
                 }
             }
@@ -132,12 +136,12 @@ impl RunningJob {
             // SAFETY: the buffers live in this job until the exchange is complete, or are leaked; lent memory until the
             // reply, which follows it.
             self.exchange = match step {
-                Step::Arrive => {
+                CallStep::Arrive => {
                     let all = empty_messages(&self.job.member);
-                    Some(unsafe { Exchange::start(at, memory, &all, &all)? })
+                    Some(unsafe { MpiExchange::start(at, memory, &all, &all)? })
                 }
-                Step::Exchange { sends, receives } => {
-                    Some(unsafe { Exchange::start(at, memory, sends, receives)? })
+                CallStep::Exchange { sends, receives } => {
+                    Some(unsafe { MpiExchange::start(at, memory, sends, receives)? })
                 }
                 local => {
                     memory.run_step(local, self.job.call.dtype.unwrap_or(DType::F32));
@@ -169,7 +173,7 @@ impl RunningJob {
 
     /// Reports the result.
     pub fn finish(self) {
-        let Job { call, member, memory, reply, .. } = self.job;
+        let MpiJob { call, member, memory, reply, .. } = self.job;
         if call.op.is_point_to_point() {
             member.accounting.finish_message(&call, self.start, false);
         } else {
@@ -187,7 +191,7 @@ impl RunningJob {
     }
 }
 
-impl Job {
+impl MpiJob {
     /// The call, for errors.
     pub fn numbered(&self) -> NumberedCall<'_> {
         NumberedCall { call: &self.call, member: &self.member, number: 0 }
@@ -199,18 +203,18 @@ impl Job {
     }
 }
 
-impl Reply {
+impl MpiReply {
     fn send(self, outcome: Result<Option<Buffer>, CommError>) {
         match self {
             // The caller waits.
-            Reply::Blocking(caller) => drop(caller.send(outcome)),
-            Reply::Asynchronous(promise) => promise.fulfill(outcome),
-            Reply::None => {}
+            MpiReply::Blocking(caller) => drop(caller.send(outcome)),
+            MpiReply::Asynchronous(promise) => promise.fulfill(outcome),
+            MpiReply::None => {}
         }
     }
 }
 
-fn transfer_start(job: &Job) -> TransferStart {
+fn transfer_start(job: &MpiJob) -> TransferStart {
     if job.call.asynchronous {
         job.member.accounting.start_transfer()
     } else {
@@ -219,8 +223,8 @@ fn transfer_start(job: &Job) -> TransferStart {
 }
 
 /// Returns an empty message for each other member.
-fn empty_messages(member: &GroupMember) -> Vec<Transfer> {
-    let run = Run { region: Region::Scratch, bytes: 0..0 };
+fn empty_messages(member: &GroupMember) -> Vec<MpiTransfer> {
+    let run = MemoryRun { region: MemoryRegion::Scratch, bytes: 0..0 };
     let others = (0..member.size()).filter(|peer| *peer != member.group_rank());
-    others.map(|peer| Transfer { peer, run: run.clone() }).collect()
+    others.map(|peer| MpiTransfer { peer, run: run.clone() }).collect()
 }

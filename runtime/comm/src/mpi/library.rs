@@ -7,7 +7,7 @@ use std::ptr;
 use mpi_sys as ffi;
 
 /// The initialized library, on the thread that makes all calls of it.
-pub struct Library {
+pub struct MpiLibrary {
     /// The largest tag of a message.
     pub largest_tag: c_int,
     /// It stays on its thread.
@@ -16,19 +16,19 @@ pub struct Library {
 
 /// A communicator.
 #[derive(Clone, Copy)]
-pub struct Comm(ffi::MPI_Comm);
+pub struct MpiComm(ffi::MPI_Comm);
 
 /// A message in progress, or none any more.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
-pub struct Request(ffi::MPI_Request);
+pub struct MpiRequest(ffi::MPI_Request);
 
 /// A message that has arrived and is taken out of the order of arrival, but not received yet.
 pub struct ArrivedMessage(ffi::MPI_Message);
 
-/// Tag and length of a message.
+/// CallTag and length of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Arrival {
+pub struct MessageArrival {
     pub tag: c_int,
     /// `None` if the message is longer than the memory for it.
     pub bytes: Option<usize>,
@@ -39,15 +39,15 @@ pub struct CompletedRequest {
     /// Index among the tested requests.
     pub index: usize,
     /// The message, for a receive; unspecified for a send.
-    pub outcome: Result<Arrival, String>,
+    pub outcome: Result<MessageArrival, String>,
 }
 
 /// A text of the library for an error.
-pub type LibraryResult<T> = Result<T, String>;
+pub type MpiResult<T> = Result<T, String>;
 
-impl Library {
+impl MpiLibrary {
     /// Initializes the library for this thread.
-    pub fn initialize() -> LibraryResult<Library> {
+    pub fn initialize() -> MpiResult<MpiLibrary> {
         let (mut is_initialized, mut provided) = (0, 0);
         // SAFETY: may be called at any time, by any thread.
         unsafe { ffi::MPI_Initialized(&raw mut is_initialized) };
@@ -72,7 +72,7 @@ impl Library {
                         for threads"
                 .into());
         }
-        let mut library = Library { largest_tag: 0, thread: PhantomData };
+        let mut library = MpiLibrary { largest_tag: 0, thread: PhantomData };
         library.return_errors(library.world())?;
         library.largest_tag = library.read_largest_tag()?;
         Ok(library)
@@ -85,13 +85,13 @@ impl Library {
     }
 
     /// The communicator of all processes that the launcher of MPI has started.
-    pub fn world(&self) -> Comm {
+    pub fn world(&self) -> MpiComm {
         // SAFETY: a constant.
-        Comm(unsafe { ffi::RSMPI_COMM_WORLD })
+        MpiComm(unsafe { ffi::RSMPI_COMM_WORLD })
     }
 
     /// Number of members.
-    pub fn size(&self, comm: Comm) -> LibraryResult<usize> {
+    pub fn size(&self, comm: MpiComm) -> MpiResult<usize> {
         let mut size = 0;
         // SAFETY: the communicator exists.
         check(unsafe { ffi::MPI_Comm_size(comm.0, &raw mut size) })?;
@@ -99,7 +99,7 @@ impl Library {
     }
 
     /// Index of this process among the members.
-    pub fn rank(&self, comm: Comm) -> LibraryResult<usize> {
+    pub fn rank(&self, comm: MpiComm) -> MpiResult<usize> {
         let mut rank = 0;
         // SAFETY: the communicator exists.
         check(unsafe { ffi::MPI_Comm_rank(comm.0, &raw mut rank) })?;
@@ -108,29 +108,29 @@ impl Library {
 
     /// Splits `comm` into communicators of the members with the same `color`, in the order of their `key`. All members
     /// call it.
-    pub fn split(&self, comm: Comm, color: usize, key: usize) -> LibraryResult<Comm> {
+    pub fn split(&self, comm: MpiComm, color: usize, key: usize) -> MpiResult<MpiComm> {
         let mut part = comm.0;
         // SAFETY: the communicator exists.
         check(unsafe { ffi::MPI_Comm_split(comm.0, color as c_int, key as c_int, &raw mut part) })?;
-        self.return_errors(Comm(part))
+        self.return_errors(MpiComm(part))
     }
 
     /// Creates another communicator of the same members. All of them call it.
-    pub fn duplicate(&self, comm: Comm) -> LibraryResult<Comm> {
+    pub fn duplicate(&self, comm: MpiComm) -> MpiResult<MpiComm> {
         let mut copy = comm.0;
         // SAFETY: the communicator exists.
         check(unsafe { ffi::MPI_Comm_dup(comm.0, &raw mut copy) })?;
-        self.return_errors(Comm(copy))
+        self.return_errors(MpiComm(copy))
     }
 
     /// Makes the calls on `comm` return errors. By default they end all processes.
-    fn return_errors(&self, comm: Comm) -> LibraryResult<Comm> {
+    fn return_errors(&self, comm: MpiComm) -> MpiResult<MpiComm> {
         // SAFETY: the communicator exists, and the handler is a constant.
         check(unsafe { ffi::MPI_Comm_set_errhandler(comm.0, ffi::RSMPI_ERRORS_RETURN) })?;
         Ok(comm)
     }
 
-    fn read_largest_tag(&self) -> LibraryResult<c_int> {
+    fn read_largest_tag(&self) -> MpiResult<c_int> {
         let (mut largest, mut is_set) = (ptr::null::<c_int>(), 0);
         let out = (&raw mut largest).cast::<c_void>();
         // SAFETY: the attribute is a pointer to an integer, which lives as long as the communicator.
@@ -152,11 +152,11 @@ impl Library {
     /// The memory must live, and not change, until the request is complete.
     pub unsafe fn send(
         &self,
-        (comm, to, tag): (Comm, usize, c_int),
+        (comm, to, tag): (MpiComm, usize, c_int),
         data: *const u8,
         bytes: usize,
-    ) -> LibraryResult<Request> {
-        let mut request = Request::none();
+    ) -> MpiResult<MpiRequest> {
+        let mut request = MpiRequest::none();
         // SAFETY: as the caller guarantees.
         check(unsafe {
             ffi::MPI_Isend(
@@ -178,11 +178,11 @@ impl Library {
     /// The memory must live, and not be used otherwise, until the request is complete.
     pub unsafe fn receive(
         &self,
-        (comm, from): (Comm, usize),
+        (comm, from): (MpiComm, usize),
         data: *mut u8,
         bytes: usize,
-    ) -> LibraryResult<Request> {
-        let mut request = Request::none();
+    ) -> MpiResult<MpiRequest> {
+        let mut request = MpiRequest::none();
         // SAFETY: as the caller guarantees.
         check(unsafe {
             ffi::MPI_Irecv(
@@ -201,9 +201,9 @@ impl Library {
     /// Takes the next message of a member, if it has arrived.
     pub fn probe(
         &self,
-        comm: Comm,
+        comm: MpiComm,
         from: usize,
-    ) -> LibraryResult<Option<(ArrivedMessage, Arrival)>> {
+    ) -> MpiResult<Option<(ArrivedMessage, MessageArrival)>> {
         // SAFETY: a status is plain data.
         let mut status: ffi::MPI_Status = unsafe { std::mem::zeroed() };
         let mut has_arrived = 0;
@@ -233,8 +233,8 @@ impl Library {
         mut message: ArrivedMessage,
         data: *mut u8,
         bytes: usize,
-    ) -> LibraryResult<Request> {
-        let mut request = Request::none();
+    ) -> MpiResult<MpiRequest> {
+        let mut request = MpiRequest::none();
         // SAFETY: as the caller guarantees.
         check(unsafe {
             ffi::MPI_Imrecv(
@@ -249,21 +249,21 @@ impl Library {
     }
 
     /// Starts a barrier.
-    pub fn barrier(&self, comm: Comm) -> LibraryResult<Request> {
-        let mut request = Request::none();
+    pub fn barrier(&self, comm: MpiComm) -> MpiResult<MpiRequest> {
+        let mut request = MpiRequest::none();
         // SAFETY: the communicator exists.
         check(unsafe { ffi::MPI_Ibarrier(comm.0, &raw mut request.0) })?;
         Ok(request)
     }
 
-    /// Returns the requests that are complete now, and sets them to [none](Request::none).
-    pub fn test(&self, requests: &mut [Request]) -> LibraryResult<Vec<CompletedRequest>> {
+    /// Returns the requests that are complete now, and sets them to [none](MpiRequest::none).
+    pub fn test(&self, requests: &mut [MpiRequest]) -> MpiResult<Vec<CompletedRequest>> {
         let mut indices = vec![0; requests.len()];
         // SAFETY: a status is plain data.
         let mut statuses: Vec<ffi::MPI_Status> =
             vec![unsafe { std::mem::zeroed() }; requests.len()];
         let mut count = 0;
-        // SAFETY: the arrays have the given length, and a `Request` has the layout of that of the library.
+        // SAFETY: the arrays have the given length, and a `MpiRequest` has the layout of that of the library.
         let code = unsafe {
             ffi::MPI_Testsome(
                 requests.len() as c_int,
@@ -282,7 +282,7 @@ impl Library {
         let completed = indices.iter().zip(&statuses).take(count).map(|(index, status)| {
             let error = if has_failures { status.MPI_ERROR } else { ffi::MPI_SUCCESS as c_int };
             let outcome = if is_truncated(error) {
-                Ok(Arrival { tag: status.MPI_TAG, bytes: None })
+                Ok(MessageArrival { tag: status.MPI_TAG, bytes: None })
             } else {
                 check(error).map(|()| arrival(status))
             };
@@ -292,19 +292,19 @@ impl Library {
     }
 }
 
-impl Request {
+impl MpiRequest {
     /// No message.
-    pub fn none() -> Request {
+    pub fn none() -> MpiRequest {
         // SAFETY: a constant.
-        Request(unsafe { ffi::RSMPI_REQUEST_NULL })
+        MpiRequest(unsafe { ffi::RSMPI_REQUEST_NULL })
     }
 }
 
-fn arrival(status: &ffi::MPI_Status) -> Arrival {
+fn arrival(status: &ffi::MPI_Status) -> MessageArrival {
     let mut bytes = 0;
     // SAFETY: the status is one of a completed or an arrived message.
     unsafe { ffi::MPI_Get_count(status, ffi::RSMPI_UINT8_T, &raw mut bytes) };
-    Arrival { tag: status.MPI_TAG, bytes: usize::try_from(bytes).ok() }
+    MessageArrival { tag: status.MPI_TAG, bytes: usize::try_from(bytes).ok() }
 }
 
 /// Returns the address of `bytes` bytes. Empty memory may have one that the library takes for a constant, such as
@@ -324,7 +324,7 @@ fn is_truncated(code: c_int) -> bool {
 }
 
 /// Turns the code of an error into its text.
-fn check(code: c_int) -> LibraryResult<()> {
+fn check(code: c_int) -> MpiResult<()> {
     if code == ffi::MPI_SUCCESS as c_int {
         return Ok(());
     }

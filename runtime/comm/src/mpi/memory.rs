@@ -9,7 +9,7 @@ use meshwright_backend::{Buffer, CachingAllocator, Category, DType, ReduceOp};
 use crate::reduction::{BLOCK, Reducible, blocks_of};
 use crate::{Blocks, Operands};
 
-use super::plan::{Region, Run, Step};
+use super::plan::{CallStep, MemoryRegion, MemoryRun};
 
 /// The memory of a call. MPI writes only buffers that the call owns, and reads those and the source.
 pub struct CallMemory {
@@ -77,25 +77,25 @@ impl CallMemory {
     }
 
     /// Returns the address of a run that is read.
-    pub fn read_address(&self, run: &Run) -> *const u8 {
+    pub fn read_address(&self, run: &MemoryRun) -> *const u8 {
         let (start, len) = match (run.region, &self.source) {
-            (Region::Source, Source::Held(buffer)) => bytes_of(Some(buffer)),
-            (Region::Source, Source::Lent(start, len)) => (*start, *len),
-            (Region::Source, Source::None) => bytes_of(None),
-            (Region::Source, Source::Target) | (Region::Target, _) => {
+            (MemoryRegion::Source, Source::Held(buffer)) => bytes_of(Some(buffer)),
+            (MemoryRegion::Source, Source::Lent(start, len)) => (*start, *len),
+            (MemoryRegion::Source, Source::None) => bytes_of(None),
+            (MemoryRegion::Source, Source::Target) | (MemoryRegion::Target, _) => {
                 bytes_of(self.target.as_ref())
             }
-            (Region::Scratch, _) => bytes_of(self.scratch.as_ref()),
+            (MemoryRegion::Scratch, _) => bytes_of(self.scratch.as_ref()),
         };
         checked_address(start, len, run)
     }
 
     /// Returns the address of a run that is written.
-    pub fn write_address(&mut self, run: &Run) -> *mut u8 {
+    pub fn write_address(&mut self, run: &MemoryRun) -> *mut u8 {
         let buffer = match run.region {
-            Region::Source => None,
-            Region::Target => self.target.as_mut(),
-            Region::Scratch => self.scratch.as_mut(),
+            MemoryRegion::Source => None,
+            MemoryRegion::Target => self.target.as_mut(),
+            MemoryRegion::Scratch => self.scratch.as_mut(),
         };
         let (start, len) = buffer.map_or((std::ptr::dangling_mut(), 0), |buffer| {
             let view = buffer.view_mut();
@@ -105,22 +105,22 @@ impl CallMemory {
     }
 
     /// Carries out a step without messages. No message of the call may be in progress.
-    pub fn run_step(&mut self, step: &Step, dtype: DType) {
+    pub fn run_step(&mut self, step: &CallStep, dtype: DType) {
         match step {
-            Step::Copy { from, to } => self.copy(from, to),
-            Step::Pack(blocks) => self.copy_rows(blocks, dtype, Rows::ToParts),
-            Step::Unpack(blocks) => self.copy_rows(blocks, dtype, Rows::FromParts),
-            Step::Reduce { op, operands, to } => match dtype {
+            CallStep::Copy { from, to } => self.copy(from, to),
+            CallStep::Pack(blocks) => self.copy_rows(blocks, dtype, Rows::ToParts),
+            CallStep::Unpack(blocks) => self.copy_rows(blocks, dtype, Rows::FromParts),
+            CallStep::Reduce { op, operands, to } => match dtype {
                 DType::Bf16 => self.reduce::<bf16>(*op, operands, to),
                 DType::F64 => self.reduce::<f64>(*op, operands, to),
                 // Reductions of integers are refused before.
                 DType::F32 | DType::U32 => self.reduce::<f32>(*op, operands, to),
             },
-            Step::Arrive | Step::Exchange { .. } => {}
+            CallStep::Arrive | CallStep::Exchange { .. } => {}
         }
     }
 
-    fn copy(&mut self, from: &Run, to: &Run) {
+    fn copy(&mut self, from: &MemoryRun, to: &MemoryRun) {
         assert_eq!(from.bytes.len(), to.bytes.len(), "a copy has one length");
         let (from_address, to_address) = (self.read_address(from), self.write_address(to));
         // SAFETY: both runs are in bounds; they may be one run, of a call in place.
@@ -132,12 +132,12 @@ impl CallMemory {
         for member in 0..blocks.lens.len() {
             for (whole, own) in blocks.runs(member) {
                 let region = match rows {
-                    Rows::ToParts => Region::Source,
-                    Rows::FromParts => Region::Target,
+                    Rows::ToParts => MemoryRegion::Source,
+                    Rows::FromParts => MemoryRegion::Target,
                 };
-                let whole = Run { region, bytes: whole.start * element..whole.end * element };
+                let whole = MemoryRun { region, bytes: whole.start * element..whole.end * element };
                 let part = start + own.start * element..start + own.end * element;
-                let part = Run { region: Region::Scratch, bytes: part };
+                let part = MemoryRun { region: MemoryRegion::Scratch, bytes: part };
                 match rows {
                     Rows::ToParts => self.copy(&whole, &part),
                     Rows::FromParts => self.copy(&part, &whole),
@@ -148,7 +148,7 @@ impl CallMemory {
     }
 
     /// Reduces runs in their order.
-    fn reduce<T: Reducible>(&mut self, op: ReduceOp, operands: &[Run], to: &Run) {
+    fn reduce<T: Reducible>(&mut self, op: ReduceOp, operands: &[MemoryRun], to: &MemoryRun) {
         let element = size_of::<T>();
         let target = self.write_address(to).cast::<T>();
         let addresses: Vec<*const T> =
@@ -187,7 +187,7 @@ fn bytes_of(buffer: Option<&Buffer>) -> (*const u8, usize) {
 }
 
 /// Returns the address of `run` in `len` bytes at `start`.
-fn checked_address(start: *const u8, len: usize, run: &Run) -> *const u8 {
+fn checked_address(start: *const u8, len: usize, run: &MemoryRun) -> *const u8 {
     let bytes = &run.bytes;
     assert!(
         bytes.start <= bytes.end && bytes.end <= len,

@@ -20,7 +20,7 @@ const AWAITED: usize = 64 << 10;
 
 /// The memory of one member in a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Region {
+pub enum MemoryRegion {
     /// The operand that is read: the destination itself if a call is in place.
     Source,
     /// The destination.
@@ -31,40 +31,40 @@ pub enum Region {
 
 /// A run of bytes in a region.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Run {
-    pub region: Region,
+pub struct MemoryRun {
+    pub region: MemoryRegion,
     pub bytes: Range<usize>,
 }
 
 /// A message to or from another member.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Transfer {
+pub struct MpiTransfer {
     /// Group rank of the other member.
     pub peer: usize,
-    pub run: Run,
+    pub run: MemoryRun,
 }
 
 /// A step of a call.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum CallStep {
     /// Waits for all members.
     Arrive,
     /// Sends and receives messages, and waits for all of them.
-    Exchange { sends: Vec<Transfer>, receives: Vec<Transfer> },
+    Exchange { sends: Vec<MpiTransfer>, receives: Vec<MpiTransfer> },
     /// Copies bytes within the member.
-    Copy { from: Run, to: Run },
+    Copy { from: MemoryRun, to: MemoryRun },
     /// Copies the rows of the source to one part for each member, behind each other, at the start of the scratch.
     Pack(Blocks),
     /// Copies the parts of all members, behind each other in the scratch, to their rows of the destination.
     Unpack(Blocks),
     /// Reduces runs of one length, in their order, to another one, which may be among them.
-    Reduce { op: ReduceOp, operands: Vec<Run>, to: Run },
+    Reduce { op: ReduceOp, operands: Vec<MemoryRun>, to: MemoryRun },
 }
 
 /// The steps of a call.
 #[derive(Debug, Default)]
-pub struct Plan {
-    pub steps: Vec<Step>,
+pub struct CallPlan {
+    pub steps: Vec<CallStep>,
     /// Bytes of scratch.
     pub scratch: usize,
 }
@@ -74,15 +74,15 @@ struct Planner {
     dtype: DType,
     me: usize,
     size: usize,
-    plan: Plan,
+    plan: CallPlan,
 }
 
 /// Plans a call, in place if it has no other source than its destination.
-pub fn plan_call(call: &Call, member: &GroupMember, in_place: bool) -> Plan {
+pub fn plan_call(call: &Call, member: &GroupMember, in_place: bool) -> CallPlan {
     let (me, size) = (member.group_rank(), member.size());
     // A barrier has no elements.
     let dtype = call.dtype.unwrap_or(DType::F32);
-    let mut planner = Planner { dtype, me, size, plan: Plan::default() };
+    let mut planner = Planner { dtype, me, size, plan: CallPlan::default() };
     planner.plan_op(&call.op, in_place);
     planner.plan
 }
@@ -98,13 +98,14 @@ impl Planner {
             CommOp::Reduce { root, op, count } => self.reduce(root.group_rank, *op, *count),
             CommOp::Scatter { root, counts } => self.scatter(root.group_rank, counts),
             CommOp::Gather { root, counts } => self.gather(root.group_rank, counts),
-            CommOp::Barrier => self.plan.steps.push(Step::Arrive),
+            CommOp::Barrier => self.plan.steps.push(CallStep::Arrive),
             CommOp::Send { to, count } => {
-                let transfer = to_member(to.group_rank, self.run(Region::Source, 0..*count));
+                let transfer = to_member(to.group_rank, self.run(MemoryRegion::Source, 0..*count));
                 self.exchange(vec![transfer], Vec::new());
             }
             CommOp::Recv { from, count } => {
-                let transfer = to_member(from.group_rank, self.run(Region::Target, 0..*count));
+                let transfer =
+                    to_member(from.group_rank, self.run(MemoryRegion::Target, 0..*count));
                 self.exchange(Vec::new(), vec![transfer]);
             }
         }
@@ -112,13 +113,13 @@ impl Planner {
 
     fn all_reduce(&mut self, op: ReduceOp, count: usize) {
         if self.is_small(count) {
-            let whole = self.run(Region::Source, 0..count);
+            let whole = self.run(MemoryRegion::Source, 0..count);
             let sends = self.others().map(|peer| to_member(peer, whole.clone())).collect();
             self.receive_operands(sends, count);
-            return self.reduce_operands(op, 0..count, self.run(Region::Target, 0..count));
+            return self.reduce_operands(op, 0..count, self.run(MemoryRegion::Target, 0..count));
         }
         self.arrive(count);
-        let own = self.reduce_own_part(op, count, Region::Target, true);
+        let own = self.reduce_own_part(op, count, MemoryRegion::Target, true);
         let sends = self.others().map(|peer| to_member(peer, own.clone())).collect();
         let receives = self.others().map(|peer| self.target_part(peer, count)).collect();
         self.exchange(sends, receives);
@@ -128,15 +129,15 @@ impl Planner {
         let is_root = self.me == root;
         if self.is_small(count) {
             if !is_root {
-                let whole = to_member(root, self.run(Region::Source, 0..count));
+                let whole = to_member(root, self.run(MemoryRegion::Source, 0..count));
                 return self.exchange(vec![whole], Vec::new());
             }
             self.receive_operands(Vec::new(), count);
-            return self.reduce_operands(op, 0..count, self.run(Region::Target, 0..count));
+            return self.reduce_operands(op, 0..count, self.run(MemoryRegion::Target, 0..count));
         }
         self.arrive(count);
         // Other members keep their operand.
-        let region = if is_root { Region::Target } else { Region::Scratch };
+        let region = if is_root { MemoryRegion::Target } else { MemoryRegion::Scratch };
         let own = self.reduce_own_part(op, count, region, is_root);
         if is_root {
             let receives = self.others().map(|peer| self.target_part(peer, count)).collect();
@@ -152,11 +153,11 @@ impl Planner {
         &mut self,
         op: ReduceOp,
         count: usize,
-        region: Region,
+        region: MemoryRegion,
         at_place: bool,
-    ) -> Run {
+    ) -> MemoryRun {
         let own = self.part(count, self.me);
-        let part = |peer| to_member(peer, self.run(Region::Source, self.part(count, peer)));
+        let part = |peer| to_member(peer, self.run(MemoryRegion::Source, self.part(count, peer)));
         let sends = self.others().map(part).collect();
         self.receive_operands(sends, own.len());
         let to = if at_place { self.run(region, own.clone()) } else { self.add_scratch(own.len()) };
@@ -169,78 +170,80 @@ impl Planner {
         self.arrive(blocks.total());
         let own_run = run_of(&blocks.lens, me);
         let own = if in_place { own_run.clone() } else { 0..blocks.owned(me) };
-        let own = self.run(Region::Source, own);
+        let own = self.run(MemoryRegion::Source, own);
         let sends = self.others().map(|peer| to_member(peer, own.clone())).collect();
         if blocks.outer == 1 {
-            let run = |peer| to_member(peer, self.run(Region::Target, run_of(&blocks.lens, peer)));
+            let run =
+                |peer| to_member(peer, self.run(MemoryRegion::Target, run_of(&blocks.lens, peer)));
             let receives = self.others().map(run).collect();
             self.exchange(sends, receives);
             if !in_place {
-                let to = self.run(Region::Target, own_run);
-                self.plan.steps.push(Step::Copy { from: own, to });
+                let to = self.run(MemoryRegion::Target, own_run);
+                self.plan.steps.push(CallStep::Copy { from: own, to });
             }
             return;
         }
         // Each part is in one run of the scratch, also the own one.
-        let parts: Vec<Run> =
+        let parts: Vec<MemoryRun> =
             (0..self.size).map(|member| self.add_scratch(blocks.owned(member))).collect();
         let receives = self.others().map(|peer| to_member(peer, parts[peer].clone())).collect();
         self.exchange(sends, receives);
-        self.plan.steps.push(Step::Copy { from: own, to: parts[me].clone() });
-        self.plan.steps.push(Step::Unpack(blocks.clone()));
+        self.plan.steps.push(CallStep::Copy { from: own, to: parts[me].clone() });
+        self.plan.steps.push(CallStep::Unpack(blocks.clone()));
     }
 
     fn reduce_scatter(&mut self, blocks: &Blocks, in_place: bool) {
         let (me, own_len) = (self.me, blocks.owned(self.me));
         self.arrive(blocks.total());
-        let parts: Vec<Run> = if blocks.outer == 1 {
-            let run = |member| self.run(Region::Source, run_of(&blocks.lens, member));
+        let parts: Vec<MemoryRun> = if blocks.outer == 1 {
+            let run = |member| self.run(MemoryRegion::Source, run_of(&blocks.lens, member));
             (0..self.size).map(run).collect()
         } else {
-            self.plan.steps.push(Step::Pack(blocks.clone()));
+            self.plan.steps.push(CallStep::Pack(blocks.clone()));
             (0..self.size).map(|member| self.add_scratch(blocks.owned(member))).collect()
         };
         let sends = self.others().map(|peer| to_member(peer, parts[peer].clone())).collect();
         let received = self.receive_operands(sends, own_len);
         let operands = self.in_group_order(parts[me].clone(), received);
         let to = if in_place { run_of(&blocks.lens, me) } else { 0..own_len };
-        let to = self.run(Region::Target, to);
-        self.plan.steps.push(Step::Reduce { op: ReduceOp::Sum, operands, to });
+        let to = self.run(MemoryRegion::Target, to);
+        self.plan.steps.push(CallStep::Reduce { op: ReduceOp::Sum, operands, to });
     }
 
     fn all_to_all(&mut self, send: &[usize], recv: &[usize]) {
         let run = |region, counts: &[usize], peer| self.run(region, run_of(counts, peer));
-        let sent = |peer| to_member(peer, run(Region::Source, send, peer));
-        let received = |peer| to_member(peer, run(Region::Target, recv, peer));
+        let sent = |peer| to_member(peer, run(MemoryRegion::Source, send, peer));
+        let received = |peer| to_member(peer, run(MemoryRegion::Target, recv, peer));
         let (sends, receives) =
             (self.others().map(sent).collect(), self.others().map(received).collect());
-        let (from, to) = (run(Region::Source, send, self.me), run(Region::Target, recv, self.me));
+        let (from, to) =
+            (run(MemoryRegion::Source, send, self.me), run(MemoryRegion::Target, recv, self.me));
         self.exchange(sends, receives);
-        self.plan.steps.push(Step::Copy { from, to });
+        self.plan.steps.push(CallStep::Copy { from, to });
     }
 
     fn broadcast(&mut self, root: usize, count: usize) {
         let is_root = self.me == root;
         if self.is_small(count) || self.size == 2 {
             if is_root {
-                let whole = self.run(Region::Source, 0..count);
+                let whole = self.run(MemoryRegion::Source, 0..count);
                 let sends = self.others().map(|peer| to_member(peer, whole.clone())).collect();
                 return self.exchange(sends, Vec::new());
             }
-            let whole = to_member(root, self.run(Region::Target, 0..count));
+            let whole = to_member(root, self.run(MemoryRegion::Target, 0..count));
             return self.exchange(Vec::new(), vec![whole]);
         }
         // The root sends a part to each member, and all of them their parts to the others.
         self.arrive(count);
         if is_root {
-            let source = |member| self.run(Region::Source, self.part(count, member));
+            let source = |member| self.run(MemoryRegion::Source, self.part(count, member));
             let (own, part) = (source(root), |peer| to_member(peer, source(peer)));
             let sends = self.others().map(part).collect();
             self.exchange(sends, Vec::new());
             let sends = self.others().map(|peer| to_member(peer, own.clone())).collect();
             return self.exchange(sends, Vec::new());
         }
-        let own = self.run(Region::Target, self.part(count, self.me));
+        let own = self.run(MemoryRegion::Target, self.part(count, self.me));
         self.exchange(Vec::new(), vec![to_member(root, own.clone())]);
         let others = self.others().filter(|peer| *peer != root);
         let sends = others.map(|peer| to_member(peer, own.clone())).collect();
@@ -249,65 +252,65 @@ impl Planner {
     }
 
     fn scatter(&mut self, root: usize, counts: &[usize]) {
-        let own = self.run(Region::Target, 0..counts[self.me]);
+        let own = self.run(MemoryRegion::Target, 0..counts[self.me]);
         if self.me != root {
             return self.exchange(Vec::new(), vec![to_member(root, own)]);
         }
-        let run = |member| self.run(Region::Source, run_of(counts, member));
+        let run = |member| self.run(MemoryRegion::Source, run_of(counts, member));
         let from = run(root);
         let sends = self.others().map(|peer| to_member(peer, run(peer))).collect();
         self.exchange(sends, Vec::new());
-        self.plan.steps.push(Step::Copy { from, to: own });
+        self.plan.steps.push(CallStep::Copy { from, to: own });
     }
 
     fn gather(&mut self, root: usize, counts: &[usize]) {
-        let own = self.run(Region::Source, 0..counts[self.me]);
+        let own = self.run(MemoryRegion::Source, 0..counts[self.me]);
         if self.me != root {
             return self.exchange(vec![to_member(root, own)], Vec::new());
         }
-        let run = |member| self.run(Region::Target, run_of(counts, member));
+        let run = |member| self.run(MemoryRegion::Target, run_of(counts, member));
         let to = run(root);
         let receives = self.others().map(|peer| to_member(peer, run(peer))).collect();
         self.exchange(Vec::new(), receives);
-        self.plan.steps.push(Step::Copy { from: own, to });
+        self.plan.steps.push(CallStep::Copy { from: own, to });
     }
 
     /// Waits for all members before a call of `count` elements, if it is large.
     fn arrive(&mut self, count: usize) {
         if count * self.dtype.bytes() >= AWAITED {
-            self.plan.steps.push(Step::Arrive);
+            self.plan.steps.push(CallStep::Arrive);
         }
     }
 
     /// Sends messages, and receives `len` elements of every other member into scratch. Returns their runs by peer.
-    fn receive_operands(&mut self, sends: Vec<Transfer>, len: usize) -> Vec<Transfer> {
+    fn receive_operands(&mut self, sends: Vec<MpiTransfer>, len: usize) -> Vec<MpiTransfer> {
         let peers: Vec<usize> = self.others().collect();
-        let receives: Vec<Transfer> =
+        let receives: Vec<MpiTransfer> =
             peers.into_iter().map(|peer| to_member(peer, self.add_scratch(len))).collect();
         self.exchange(sends, receives.clone());
         receives
     }
 
     /// Reduces the elements `own` of the source, and the operands that the last exchange has received, to `to`.
-    fn reduce_operands(&mut self, op: ReduceOp, own: Range<usize>, to: Run) {
+    fn reduce_operands(&mut self, op: ReduceOp, own: Range<usize>, to: MemoryRun) {
         let received = match self.plan.steps.last() {
-            Some(Step::Exchange { receives, .. }) => receives.clone(),
+            Some(CallStep::Exchange { receives, .. }) => receives.clone(),
             _ => Vec::new(),
         };
-        let operands = self.in_group_order(self.run(Region::Source, own), received);
-        self.plan.steps.push(Step::Reduce { op, operands, to });
+        let operands = self.in_group_order(self.run(MemoryRegion::Source, own), received);
+        self.plan.steps.push(CallStep::Reduce { op, operands, to });
     }
 
     /// Returns the operands of all members in the order of group ranks.
-    fn in_group_order(&self, own: Run, received: Vec<Transfer>) -> Vec<Run> {
+    fn in_group_order(&self, own: MemoryRun, received: Vec<MpiTransfer>) -> Vec<MemoryRun> {
         let mut operands = received;
         operands.push(to_member(self.me, own));
         operands.sort_by_key(|operand| operand.peer);
         operands.into_iter().map(|operand| operand.run).collect()
     }
 
-    fn exchange(&mut self, sends: Vec<Transfer>, receives: Vec<Transfer>) {
-        self.plan.steps.push(Step::Exchange { sends, receives });
+    fn exchange(&mut self, sends: Vec<MpiTransfer>, receives: Vec<MpiTransfer>) {
+        self.plan.steps.push(CallStep::Exchange { sends, receives });
     }
 
     /// The other members, beginning behind this one, so that not all send to the same one first.
@@ -326,23 +329,23 @@ impl Planner {
     }
 
     /// The part of `peer` in its place of the destination.
-    fn target_part(&self, peer: usize, count: usize) -> Transfer {
-        to_member(peer, self.run(Region::Target, self.part(count, peer)))
+    fn target_part(&self, peer: usize, count: usize) -> MpiTransfer {
+        to_member(peer, self.run(MemoryRegion::Target, self.part(count, peer)))
     }
 
-    fn run(&self, region: Region, elements: Range<usize>) -> Run {
+    fn run(&self, region: MemoryRegion, elements: Range<usize>) -> MemoryRun {
         let element = self.dtype.bytes();
-        Run { region, bytes: elements.start * element..elements.end * element }
+        MemoryRun { region, bytes: elements.start * element..elements.end * element }
     }
 
     /// Adds `len` elements to the scratch.
-    fn add_scratch(&mut self, len: usize) -> Run {
+    fn add_scratch(&mut self, len: usize) -> MemoryRun {
         let start = self.plan.scratch;
         self.plan.scratch += len * self.dtype.bytes();
-        Run { region: Region::Scratch, bytes: start..self.plan.scratch }
+        MemoryRun { region: MemoryRegion::Scratch, bytes: start..self.plan.scratch }
     }
 }
 
-fn to_member(peer: usize, run: Run) -> Transfer {
-    Transfer { peer, run }
+fn to_member(peer: usize, run: MemoryRun) -> MpiTransfer {
+    MpiTransfer { peer, run }
 }

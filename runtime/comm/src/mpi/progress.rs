@@ -15,13 +15,13 @@ use meshwright_backend::OutOfMemory;
 
 use crate::{CommError, Peers};
 
-use super::exchange::{ExchangeError, Tag};
+use super::exchange::{CallTag, MpiExchangeError};
 use super::failure::NumberedCall;
-use super::groups::{CommKind, Groups};
-use super::job::{Job, RunningJob};
-use super::library::Library;
+use super::groups::{MpiCommKind, MpiGroups};
+use super::job::{MpiJob, RunningMpiJob};
+use super::library::MpiLibrary;
 use super::scratch::ScratchAllocator;
-use super::tags::Tags;
+use super::tags::CallTags;
 
 /// Time without progress after which the thread sleeps between tests. Before that it yields: a thread that sleeps
 /// limits the bandwidth, and one that never does takes a core from computation.
@@ -32,8 +32,8 @@ const SLEEP: Duration = Duration::from_micros(50);
 const CHECK_PERIOD: Duration = Duration::from_millis(5);
 
 /// A request to the thread.
-pub enum Request {
-    Call(Box<Job>),
+pub enum EngineRequest {
+    Call(Box<MpiJob>),
     /// Completes all calls, waits for the other ranks to do the same within the time limit, and ends the use of MPI.
     Finish(Duration),
     /// Ends all calls, without a further MPI call.
@@ -41,16 +41,16 @@ pub enum Request {
 }
 
 /// The calls of a rank, on the thread of MPI.
-pub struct Progress {
+pub struct MpiProgress {
     /// World rank.
     rank: usize,
-    library: Library,
-    groups: Groups,
-    tags: Tags,
+    library: MpiLibrary,
+    groups: MpiGroups,
+    tags: CallTags,
     /// Blocking and asynchronous collectives, by group.
     queues: Vec<[Queue; 2]>,
     /// Messages, in the order of their issue.
-    messages: VecDeque<RunningJob>,
+    messages: VecDeque<RunningMpiJob>,
     scratch: Arc<ScratchAllocator>,
     peers: Arc<dyn Peers>,
     /// The first failure, after which no MPI call is made.
@@ -61,24 +61,24 @@ pub struct Progress {
 /// The collectives of one kind of a group, in the order of their issue.
 #[derive(Default)]
 struct Queue {
-    running: Option<RunningJob>,
-    waiting: VecDeque<Job>,
+    running: Option<RunningMpiJob>,
+    waiting: VecDeque<MpiJob>,
     /// Collectives that have begun so far.
     begun: u64,
 }
 
-impl Progress {
+impl MpiProgress {
     /// Creates the state of a rank without calls.
     pub fn new(
         rank: usize,
-        (library, groups): (Library, Groups),
+        (library, groups): (MpiLibrary, MpiGroups),
         scratch: Arc<ScratchAllocator>,
         peers: Arc<dyn Peers>,
         failure: Arc<OnceLock<CommError>>,
-    ) -> Progress {
-        Progress {
+    ) -> MpiProgress {
+        MpiProgress {
             rank,
-            tags: Tags::new(library.largest_tag),
+            tags: CallTags::new(library.largest_tag),
             queues: groups.comms.iter().map(|_| Default::default()).collect(),
             library,
             groups,
@@ -92,7 +92,7 @@ impl Progress {
 
     /// Carries out requests until the rank leaves. Returns the library if all ranks have finished, so that its use may
     /// end.
-    pub fn run(mut self, requests: &Receiver<Request>) -> Option<Library> {
+    pub fn run(mut self, requests: &Receiver<EngineRequest>) -> Option<MpiLibrary> {
         let (mut last_progress, mut end_limit) = (Instant::now(), None);
         while self.failure.get().is_none() {
             let is_idle = self.is_idle();
@@ -108,9 +108,9 @@ impl Progress {
             };
             let mut has_advanced = true;
             match request {
-                Ok(Request::Call(job)) => self.add(*job),
-                Ok(Request::Finish(limit)) => end_limit = Some(limit),
-                Ok(Request::Abort) | Err(RecvTimeoutError::Disconnected) => {
+                Ok(EngineRequest::Call(job)) => self.add(*job),
+                Ok(EngineRequest::Finish(limit)) => end_limit = Some(limit),
+                Ok(EngineRequest::Abort) | Err(RecvTimeoutError::Disconnected) => {
                     let closed = |call: NumberedCall<'_>| CommError::Closed {
                         rank: call.member.world_rank(),
                     };
@@ -135,13 +135,14 @@ impl Progress {
         self.messages.is_empty() && self.queues.iter().flatten().all(is_empty)
     }
 
-    fn add(&mut self, job: Job) {
+    fn add(&mut self, job: MpiJob) {
         if !job.call.op.is_point_to_point() {
             let kind = usize::from(job.call.asynchronous);
             return self.queues[job.group][kind].waiting.push_back(job);
         }
-        let tag = Tag { own: self.tags.of_message(&job.call), matches: Tags::match_messages };
-        self.messages.push_back(RunningJob::begin(job, (tag, 0), self.scratch.get()));
+        let tag =
+            CallTag { own: self.tags.of_message(&job.call), matches: CallTags::match_messages };
+        self.messages.push_back(RunningMpiJob::begin(job, (tag, 0), self.scratch.get()));
     }
 
     /// Advances all calls. Returns true if anything was done; a failure ends all of them.
@@ -178,7 +179,8 @@ impl Progress {
     fn advance_collectives(&mut self) -> Result<bool, CommError> {
         let mut has_advanced = false;
         for (group, queues) in self.queues.iter_mut().enumerate() {
-            for (queue, kind) in queues.iter_mut().zip([CommKind::Blocking, CommKind::Asynchronous])
+            for (queue, kind) in
+                queues.iter_mut().zip([MpiCommKind::Blocking, MpiCommKind::Asynchronous])
             {
                 let comm = self.groups.comm(group, kind);
                 while queue.begin_next(&mut self.tags, &self.scratch) {
@@ -190,7 +192,7 @@ impl Progress {
                     if !running.is_complete() {
                         break;
                     }
-                    queue.running.take().into_iter().for_each(RunningJob::finish);
+                    queue.running.take().into_iter().for_each(RunningMpiJob::finish);
                 }
             }
         }
@@ -203,8 +205,8 @@ impl Progress {
         let mut awaited = BTreeSet::new();
         let mut index = 0;
         while let Some(message) = self.messages.get_mut(index) {
-            let comm = self.groups.comm(message.group(), CommKind::Message);
-            let mut advance = || -> Result<bool, ExchangeError> {
+            let comm = self.groups.comm(message.group(), MpiCommKind::Message);
+            let mut advance = || -> Result<bool, MpiExchangeError> {
                 if let Some(peer) = message.awaited_message().map(|transfer| transfer.peer) {
                     let is_first = awaited.insert((message.group(), peer));
                     if !is_first || !message.receive_awaited(&self.library, comm)? {
@@ -219,7 +221,7 @@ impl Progress {
             has_advanced |= advanced
                 .map_err(|error| message.call().failed_exchange(error, &self.tags, &*self.peers))?;
             if message.is_complete() {
-                self.messages.remove(index).into_iter().for_each(RunningJob::finish);
+                self.messages.remove(index).into_iter().for_each(RunningMpiJob::finish);
             } else {
                 index += 1;
             }
@@ -245,7 +247,7 @@ impl Progress {
         Ok(())
     }
 
-    fn running(&self) -> impl Iterator<Item = &RunningJob> {
+    fn running(&self) -> impl Iterator<Item = &RunningMpiJob> {
         let collectives = self.queues.iter().flatten().filter_map(|queue| queue.running.as_ref());
         collectives.chain(&self.messages)
     }
@@ -269,16 +271,16 @@ impl Progress {
     }
 
     /// Ends all calls with the failure, also further ones, until the rank leaves.
-    fn refuse_all(&mut self, requests: &Receiver<Request>) {
+    fn refuse_all(&mut self, requests: &Receiver<EngineRequest>) {
         let Some(failure) = self.failure.get().cloned() else { return };
         self.fail_all(|_| failure.clone());
-        while let Ok(Request::Call(job)) = requests.recv() {
+        while let Ok(EngineRequest::Call(job)) = requests.recv() {
             job.refuse(failure.clone());
         }
     }
 
     /// Waits for the other ranks, and returns the library; not after a failure of one, for which MPI would wait.
-    fn finish(self, limit: Duration) -> Option<Library> {
+    fn finish(self, limit: Duration) -> Option<MpiLibrary> {
         let start = Instant::now();
         let mut requests = [self.library.barrier(self.groups.all).ok()?];
         while self.library.test(&mut requests).ok()?.is_empty() {
@@ -293,14 +295,14 @@ impl Progress {
 
 impl Queue {
     /// Begins the next call if none is running. Returns false if there is none.
-    fn begin_next(&mut self, tags: &mut Tags, scratch: &ScratchAllocator) -> bool {
+    fn begin_next(&mut self, tags: &mut CallTags, scratch: &ScratchAllocator) -> bool {
         if self.running.is_none()
             && let Some(job) = self.waiting.pop_front()
         {
             self.begun += 1;
             let own = tags.of_collective(&job.call, self.begun);
-            let tag = Tag { own, matches: |sent, expected| sent == expected };
-            self.running = Some(RunningJob::begin(job, (tag, self.begun), scratch.get()));
+            let tag = CallTag { own, matches: |sent, expected| sent == expected };
+            self.running = Some(RunningMpiJob::begin(job, (tag, self.begun), scratch.get()));
         }
         self.running.is_some()
     }

@@ -1,4 +1,4 @@
-//! Tags of messages: a hash of the call, which the receiver of each message compares with that of its own call.
+//! CallTags of messages: a hash of the call, which the receiver of each message compares with that of its own call.
 //!
 //! Calls are always compared, without a message for it, and before a result is used.
 
@@ -15,17 +15,17 @@ use crate::{Call, CommOp, MessageId};
 const REMEMBERED: usize = 4096;
 
 /// The tags of the calls of a rank.
-pub struct Tags {
+pub struct CallTags {
     /// The largest tag that the library allows.
     largest: c_int,
     /// Different calls so far, to name that of another rank.
     known: HashMap<u64, Arc<Call>>,
 }
 
-impl Tags {
+impl CallTags {
     /// Creates tags up to `largest`.
-    pub fn new(largest: c_int) -> Tags {
-        Tags { largest, known: HashMap::new() }
+    pub fn new(largest: c_int) -> CallTags {
+        CallTags { largest, known: HashMap::new() }
     }
 
     /// Returns the tag of a collective, the `number`-th of its group and kind.
@@ -113,7 +113,7 @@ mod tests {
 
     #[test]
     fn different_calls_have_different_tags() {
-        let mut tags = Tags::new(c_int::MAX);
+        let mut tags = CallTags::new(c_int::MAX);
         let sum = |count| CommOp::AllReduce { op: ReduceOp::Sum, count };
         let own = call(sum(8), "a");
         let tag = tags.of_collective(&own, 5);
@@ -131,13 +131,13 @@ mod tests {
             assert_eq!(tags.find_call(other_tag, 5).unwrap().op, other.op);
         }
         assert_ne!(tag, tags.of_collective(&own, 6));
-        assert_eq!(tag, Tags::new(c_int::MAX).of_collective(&call(sum(8), "a"), 5));
+        assert_eq!(tag, CallTags::new(c_int::MAX).of_collective(&call(sum(8), "a"), 5));
         assert!(tags.find_call(tag, 7).is_none());
     }
 
     #[test]
     fn messages_match_by_dtype_and_identity() {
-        let tags = Tags::new(32_767);
+        let tags = CallTags::new(32_767);
         let tag = |dtype, micro_batch: Option<usize>| {
             let id = |micro_batch| MessageId {
                 kind: "activation",
@@ -155,9 +155,11 @@ mod tests {
         let (first, second) = (tag(DType::F32, Some(0)), tag(DType::F32, Some(1)));
         let (none, narrow) = (tag(DType::F32, None), tag(DType::Bf16, Some(0)));
         assert!([first, second, none, narrow].iter().all(|tag| (0..=32_767).contains(tag)));
-        assert!(Tags::match_messages(first, first) && Tags::match_messages(none, first));
-        assert!(Tags::match_messages(first, none));
-        assert!(!Tags::match_messages(first, second) && !Tags::match_messages(first, narrow));
-        assert!(!Tags::match_messages(none, tag(DType::F64, None)));
+        assert!(CallTags::match_messages(first, first) && CallTags::match_messages(none, first));
+        assert!(CallTags::match_messages(first, none));
+        assert!(
+            !CallTags::match_messages(first, second) && !CallTags::match_messages(first, narrow)
+        );
+        assert!(!CallTags::match_messages(none, tag(DType::F64, None)));
     }
 }
