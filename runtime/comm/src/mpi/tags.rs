@@ -108,7 +108,16 @@ mod tests {
     fn call(op: CommOp, field: &str) -> Arc<Call> {
         let (dtype, site) = (Some(DType::F32), Site::new(field));
         let axes = AxisSet::ALL;
-        Arc::new(Call { op, dtype, on_device: false, axes, asynchronous: false, site, bytes: 0 })
+        Arc::new(Call {
+            op,
+            dtype,
+            on_device: false,
+            axes,
+            asynchronous: false,
+            site,
+            bytes: 0,
+            index: 0,
+        })
     }
 
     #[test]
