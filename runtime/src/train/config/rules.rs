@@ -362,7 +362,7 @@ fn stage_times_are_json(settings: &RunSettings, problems: &mut Problems) {
     }
 }
 
-/// Of all files and folders, only those of checkpoints can be in object storage.
+/// Checkpoints can be in object storage, and no other files and folders.
 fn only_checkpoints_are_objects(settings: &RunSettings, problems: &mut Problems) {
     let is_object = |path: &Option<PathBuf>| path.as_deref().is_some_and(is_remote);
     if settings.save_cache.is_some() && !is_object(&settings.save) && !is_object(&settings.resume) {

@@ -10,7 +10,7 @@ const DIGITS: usize = 16;
 /// Hashes the parts of a file, in passing.
 pub struct PartHasher {
     bytes: u64,
-    /// Of the part that has begun, and its bytes so far.
+    /// Hash of the part that has begun, and its bytes so far.
     hash: Box<Xxh3>,
     filled: u64,
     found: String,

@@ -182,7 +182,7 @@ impl TensorWriter {
 /// A complete file.
 pub struct WrittenTensors {
     pub file: File,
-    /// Its length.
+    /// The length of the file.
     pub bytes: u64,
     /// The hash of all bytes.
     pub xxh3: String,

@@ -60,8 +60,8 @@ fn flags_reach_their_fields() {
     let config = parse(
         "--mesh fsdp=2,cp=2 --device cuda --nondeterministic --no-graphs --dtype bf16 --reduce-dtype bf16 --zero 2 \
          --comm-timeout 1m30s --recompute every=2 --cp hybrid=2 --micro-batches 4 --memory-limit 1.5GiB --threads 3 \
-         --hidden 64 --layers 2 --heads 8 --kv-heads 2 --ffn 100 --vocab 300 --tied --experts 6 --top-k 3 --family qwen3 \
-         --data d.bin --tokenizer t.json \
+         --hidden 64 --layers 2 --heads 8 --kv-heads 2 --ffn 100 --vocab 300 --tied --experts 6 --top-k 3 \
+         --family qwen3 --data d.bin --tokenizer t.json \
          --text-key body --token-dtype u32 --order shuffled --documents 7 --pack --mask-borders --batch 8 --seq 32 \
          --steps 50 --seed 7 --lr 3e-4 --optimizer muon --momentum 0.8 --ema 0.999 --lr-schedule wsd --warmup 5 \
          --min-lr 1e-5 --betas 0.8,0.99 --eps 1e-6 \

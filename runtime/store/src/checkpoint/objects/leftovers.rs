@@ -1,4 +1,4 @@
-//! What failures have left of uploads, in a folder that no other run saves to.
+//! Remains of uploads after failures, in a folder that no other run saves to.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;

@@ -22,9 +22,9 @@ pub struct LinkRecord {
 /// A process that holds a folder.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeaseHolder {
-    /// Its number.
+    /// The number of the process.
     pub process: u32,
-    /// Its host.
+    /// The host of the process.
     pub host: String,
     /// Identifies the host, its boot and the processes that the numbers count.
     pub machine: String,
