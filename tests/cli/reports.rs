@@ -15,8 +15,8 @@ fn metrics_have_the_documented_fields() {
     for (index, step) in steps.iter().enumerate() {
         let mut keys: Vec<_> = step.as_object().unwrap().keys().map(String::as_str).collect();
         keys.sort_unstable();
-        let contract = "comm_bytes epoch grad_norm hfu loss lr mfu peak_bytes peak_flops step step_ms time tokens \
-                        tokens_per_s";
+        let contract = "comm_bytes epoch goodput grad_norm hfu loss lr mfu peak_bytes peak_flops step step_ms time \
+                        tokens tokens_per_s";
         assert_eq!(keys.join(" "), contract);
         assert_eq!(step["step"], index + 1);
         assert_eq!(step["tokens"], 4 * 16);

@@ -149,6 +149,10 @@ fn a_closed_terminal_stops_a_run() {
     let stopped = start(&["env", "--default-signal=HUP"]).finish();
     assert_eq!(stopped.code, STOPPED, "{}", stopped.stderr);
     assert_contains(&stopped.stderr, "\nstopped by SIGHUP after step ");
+    // A library of Open MPI may handle SIGHUP before the program starts.
+    if cfg!(feature = "mpi") {
+        return;
+    }
     std::fs::remove_file(workspace.path("m.jsonl")).unwrap();
     let mut run = start(&["nohup"]);
     let steps = workspace.metrics("m.jsonl").len();

@@ -264,4 +264,21 @@ mod tests {
         assert_eq!(text(line), "steps 0, 1234567890");
         assert_eq!(text(Line::default().text(&"x".repeat(300))).len(), 200);
     }
+
+    #[test]
+    fn a_program_that_nohup_starts_ignores_sighup() {
+        const PROGRAM: &str = "signals::tests::ignored_sighup";
+        let program = std::env::current_exe().unwrap();
+        let mut command = std::process::Command::new("nohup");
+        let output = command.arg(program).args([PROGRAM, "--exact", "--ignored"]).output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success() && text.contains("1 passed"), "{text}");
+    }
+
+    #[test]
+    #[ignore = "the test above runs it in a process of its own"]
+    fn ignored_sighup() {
+        watch_stop_signals();
+        assert!(is_ignored(libc::SIGHUP) && !is_ignored(libc::SIGTERM));
+    }
 }
