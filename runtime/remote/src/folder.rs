@@ -40,7 +40,7 @@ pub enum Condition<'a> {
 
 /// An object that was read, and its version.
 #[derive(Debug, Clone)]
-pub struct Content {
+pub struct ObjectContent {
     /// The bytes.
     pub bytes: Bytes,
     /// The version.
@@ -83,7 +83,7 @@ impl ObjectFolder {
     ///
     /// # Errors
     /// A request that fails, and a longer object.
-    pub fn get(&self, name: &str, limit: u64) -> Result<Option<Content>> {
+    pub fn get(&self, name: &str, limit: u64) -> Result<Option<ObjectContent>> {
         let key = self.key(name);
         let get = repeat_if_cut(|| async {
             let found = self.bucket.store.get(&key).await?;
@@ -93,7 +93,7 @@ impl ObjectFolder {
             Ok((bytes, length, Version(UpdateVersion { e_tag, version })))
         });
         match runtime().block_on(get) {
-            Ok((Some(bytes), _, version)) => Ok(Some(Content { bytes, version })),
+            Ok((Some(bytes), _, version)) => Ok(Some(ObjectContent { bytes, version })),
             Ok((None, length, _)) => {
                 let reason = format!("it has {length} bytes, at most {limit} are read");
                 Err(IoError::new(ErrorKind::InvalidData, reason))

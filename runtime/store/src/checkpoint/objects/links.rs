@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use meshwright_remote::{Content, ObjectFolder, Version};
+use meshwright_remote::{ObjectContent, ObjectFolder, Version};
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -42,7 +42,7 @@ impl LinkRecord {
         folder: &ObjectFolder,
         name: &str,
     ) -> std::io::Result<(Option<LinkRecord>, Option<Version>)> {
-        let Some(Content { bytes, version }) = folder.get(name, MAX_BYTES)? else {
+        let Some(ObjectContent { bytes, version }) = folder.get(name, MAX_BYTES)? else {
             return Ok((None, None));
         };
         Ok((serde_json::from_slice(&bytes).ok(), Some(version)))

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::Duration;
 
-use meshwright_remote::{Condition, Content, ObjectFolder, Version};
+use meshwright_remote::{Condition, ObjectContent, ObjectFolder, Version};
 
 use super::lease::{HeldLease, Lease};
 use super::leftovers::{remove_leftovers, remove_objects};
@@ -83,10 +83,10 @@ impl CheckpointStorage for ObjectStorage {
     fn read_text(&self, folder: &Path, name: &str, limit: u64) -> Result<Vec<u8>, CheckpointError> {
         let path = folder.join(name);
         match opened(folder)?.get(name, limit) {
-            Ok(Some(Content { bytes, .. })) if bytes.contains(&0) => {
+            Ok(Some(ObjectContent { bytes, .. })) if bytes.contains(&0) => {
                 Err(CheckpointError::damaged(&path, "it has bytes of value 0, and is not text"))
             }
-            Ok(Some(Content { bytes, .. })) => Ok(bytes.into()),
+            Ok(Some(ObjectContent { bytes, .. })) => Ok(bytes.into()),
             Ok(None) => {
                 let reason = format!("there is no object {name}, the last one that a run writes");
                 Err(CheckpointError::not_found(folder, reason))
