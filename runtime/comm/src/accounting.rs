@@ -8,6 +8,7 @@ use crate::trace::{Arg, Lane, Tracer};
 use meshwright_backend::StreamKind;
 use meshwright_mesh::AxisSet;
 
+use super::CommError;
 use super::call::{Call, CommOp, axes_name};
 use super::call_observer::CallTransfer;
 use super::exposed_time::ExposedClock;
@@ -95,11 +96,10 @@ impl Accounting {
     }
 
     /// Records the outcome of a call that this rank has waited for.
-    pub fn record_outcome(&self, index: u64, is_complete: bool) {
-        if is_complete {
-            self.clock.recorder.mark_end(index, Instant::now());
-        } else {
-            self.clock.recorder.note_failed_call();
+    pub fn record_outcome(&self, index: u64, failure: Option<&CommError>) {
+        match failure {
+            None => self.clock.recorder.mark_end(index, Instant::now()),
+            Some(error) => self.clock.recorder.note_failed_call(error),
         }
     }
 
@@ -248,11 +248,10 @@ pub(super) struct InCommunication<'a> {
 
 impl InCommunication<'_> {
     /// Records the outcome of a call of which the time in communication is a part.
-    pub fn record_outcome(&mut self, index: u64, is_complete: bool) {
-        if is_complete {
-            self.completed = Some(index);
-        } else {
-            self.accounting.clock.recorder.note_failed_call();
+    pub fn record_outcome(&mut self, index: u64, failure: Option<&CommError>) {
+        match failure {
+            None => self.completed = Some(index),
+            Some(error) => self.accounting.clock.recorder.note_failed_call(error),
         }
     }
 }

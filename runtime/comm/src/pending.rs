@@ -89,7 +89,7 @@ impl<T: PendingResult> PendingCall<T> {
             outcome
         };
         if let Some(number) = number {
-            accounting.record_outcome(number.get() - 1, outcome.is_ok());
+            accounting.record_outcome(number.get() - 1, outcome.as_ref().err());
         }
         claim(&member, &site, outcome)
     }

@@ -13,7 +13,7 @@ use libc::{c_int, c_ulong, pid_t, sigset_t};
 use super::exit_code::LOST;
 use super::signals::{STOP_SIGNALS, is_ignored, set_handler};
 
-/// Signals of this process that wait until they are asked for: those that ask for a stop, and SIGCHLD.
+/// Signals of this process that wait until they are asked for: those that ask for a stop, SIGUSR2, and SIGCHLD.
 ///
 /// Created before the process starts a thread, which would otherwise handle them.
 pub struct SignalQueue {
@@ -33,7 +33,7 @@ impl SignalQueue {
         unsafe {
             let (mut waiting, mut before) = (std::mem::zeroed(), std::mem::zeroed());
             libc::sigemptyset(&mut waiting);
-            stops.chain([libc::SIGCHLD]).for_each(|signal| {
+            stops.chain([libc::SIGUSR2, libc::SIGCHLD]).for_each(|signal| {
                 libc::sigaddset(&mut waiting, signal);
             });
             libc::pthread_sigmask(libc::SIG_BLOCK, &waiting, &mut before);

@@ -45,14 +45,14 @@ const AWS_CREDENTIALS: [&str; 5] = [
 ];
 
 /// A store with the operations of both traits.
-pub trait Store: ObjectStore + MultipartStore {}
+pub trait BucketStore: ObjectStore + MultipartStore {}
 
-impl<T: ObjectStore + MultipartStore> Store for T {}
+impl<T: ObjectStore + MultipartStore> BucketStore for T {}
 
 /// An open bucket, or container.
 #[derive(Debug)]
 pub struct Bucket {
-    pub store: Arc<dyn Store>,
+    pub store: Arc<dyn BucketStore>,
 }
 
 impl Bucket {
@@ -77,7 +77,7 @@ impl Bucket {
     }
 }
 
-fn connect(scheme: &str, name: &str) -> io::Result<Arc<dyn Store>> {
+fn connect(scheme: &str, name: &str) -> io::Result<Arc<dyn BucketStore>> {
     let retry = RetryConfig {
         backoff: BackoffConfig { max_backoff: LONGEST_WAIT, ..BackoffConfig::default() },
         max_retries: RETRIES,

@@ -100,7 +100,7 @@ impl Communicator {
         accounting.count_call(call.bytes);
         let mut inside = accounting.enter(call.op.name(), site, now);
         let outcome = self.group.issue(&call, operands).wait();
-        inside.record_outcome(call.index, outcome.is_ok());
+        inside.record_outcome(call.index, outcome.as_ref().err());
         claim(&self.member, site, outcome)
     }
 

@@ -32,7 +32,19 @@ pub fn analyze(records: &[RankRecord]) -> Vec<FlightCause> {
     let channels = channels(records);
     let mut findings = failures(records);
     findings.extend(differences(&channels));
-    findings.extend(missing_ranks(records, &waits(records, &channels), &channels));
+    let named = named_ranks(records);
+    let mut missing = missing_ranks(records, &waits(records, &channels), &channels);
+    // A launcher ends ranks after a failure: those that others name are the cause of it.
+    let is_named =
+        |finding: &FlightCause| finding.culprits.iter().any(|rank| named.contains_key(rank));
+    missing.retain(|finding| named.is_empty() || is_named(finding));
+    findings.extend(missing);
+    for (rank, message) in named {
+        if !findings.iter().any(|finding| finding.culprits.contains(&rank)) {
+            let text = format!("rank {rank} has stopped the others: {message}");
+            findings.push(FlightCause { text, culprits: vec![rank] });
+        }
+    }
     if findings.is_empty() {
         findings.extend(slow_rank(records, &channels));
     }
@@ -50,6 +62,25 @@ fn failures(records: &[RankRecord]) -> Vec<FlightCause> {
         FlightCause { text, culprits: vec![record.rank] }
     };
     failed.map(finding).collect()
+}
+
+/// The ranks whose end has stopped others, with the message of one of these.
+fn named_ranks(records: &[RankRecord]) -> BTreeMap<usize, String> {
+    let stopper_of = |rank: usize| {
+        let own = records.iter().find(|record| record.rank == rank);
+        own.and_then(|own| own.stopped_by).filter(|by| *by != rank)
+    };
+    let mut named = BTreeMap::new();
+    for record in records {
+        let Some(mut rank) = record.stopped_by.filter(|by| *by != record.rank) else { continue };
+        // Each rank stops at most all others.
+        for _ in records {
+            rank = stopper_of(rank).unwrap_or(rank);
+        }
+        let line = record.message.as_deref().and_then(|text| text.lines().next());
+        named.entry(rank).or_insert_with(|| line.unwrap_or_default().to_owned());
+    }
+    named
 }
 
 /// The first number of each channel at which its members have issued different calls. Later ones follow from it.
@@ -165,7 +196,8 @@ fn missing_ranks(
     let finding = |(rank, waits): (usize, Vec<&Wait<'_>>)| {
         let state = match records.iter().find(|record| record.rank == rank) {
             None => {
-                "has left no file: its process was killed, is paused, or cannot write".to_owned()
+                "has left no file: its process was killed, is paused, was not asked, or cannot write"
+                    .to_owned()
             }
             Some(record) => {
                 let wait = waits[0];
@@ -203,7 +235,7 @@ fn describe(wait: &Wait<'_>) -> String {
     )
 }
 
-/// The rank for which the others have waited most, if it is usually the last to arrive.
+/// The rank for which the others have waited most, if that is much, and the last to arrive is not any rank.
 fn slow_rank(records: &[RankRecord], channels: &Channels<'_>) -> Option<FlightCause> {
     let times = records.iter().flat_map(|record| &record.calls).map(|call| call.issued);
     let (first, last) = (times.clone().min()?, times.max()?);
@@ -229,8 +261,11 @@ fn slow_rank(records: &[RankRecord], channels: &Channels<'_>) -> Option<FlightCa
             *own = (own.0 + 1, own.1 + (at - before));
         }
     }
+    let all: u64 = late.values().map(|(_, waited)| waited).sum();
     let (rank, (count, waited)) = late.into_iter().max_by_key(|(_, (_, waited))| *waited)?;
-    let is_slow = arrivals >= FEWEST_ARRIVALS && count * 2 > arrivals && waited * 5 > last - first;
+    // One that is late in each step, or one that stops at times.
+    let is_usual = count * 2 > arrivals || waited * 3 > all * 2;
+    let is_slow = arrivals >= FEWEST_ARRIVALS && is_usual && waited * 5 > last - first;
     is_slow.then(|| {
         let (waited, all) = (waited as f64 / 1e6, (last - first) as f64 / 1e6);
         let text = format!(

@@ -71,7 +71,7 @@ impl FlightFolder {
                 _ => End::Failed,
             },
             message: end.message,
-            stopped_by: end.stopped_by,
+            stopped_by: end.stopped_by.or(recorder.stopped_by()),
             step: recorder.step(),
             groups,
             calls,

@@ -4,13 +4,14 @@
 //! thread wants, and the thread that completes the call stores the times.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use meshwright_backend::{DType, ReduceOp};
 use meshwright_mesh::AxisSet;
 
+use super::super::CommError;
 use super::super::call::{Call, CommOp, Peer, axes_name};
 use super::super::rank_progress::RankProgress;
 use super::file::{FlightCall, GroupRecord, Sequence};
@@ -25,7 +26,8 @@ pub struct FlightRecorder {
     origin: Instant,
     unix_origin: Duration,
     step: AtomicU64,
-    has_failed_call: AtomicBool,
+    /// Set when a call has failed: the rank whose end is the reason, if it is one.
+    failed_call: OnceLock<Option<usize>>,
     ring: Mutex<Ring>,
     /// Times of the calls in the ring.
     times: OnceLock<Box<[Times]>>,
@@ -102,7 +104,7 @@ impl FlightRecorder {
             origin: Instant::now(),
             unix_origin: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default(),
             step: AtomicU64::new(0),
-            has_failed_call: AtomicBool::new(false),
+            failed_call: OnceLock::new(),
             ring: Mutex::default(),
             times: OnceLock::new(),
         }
@@ -185,13 +187,23 @@ impl FlightRecorder {
     }
 
     /// Notes that a call has failed: the failure of the rank follows from it.
-    pub fn note_failed_call(&self) {
-        self.has_failed_call.store(true, Relaxed);
+    pub fn note_failed_call(&self, error: &CommError) {
+        let ended = match error {
+            CommError::PeerLeft { rank, .. } => Some(*rank),
+            _ => None,
+        };
+        // Later ones follow from the first.
+        let _ = self.failed_call.set(ended);
     }
 
     /// Returns true if a call has failed.
     pub fn has_failed_call(&self) -> bool {
-        self.has_failed_call.load(Relaxed)
+        self.failed_call.get().is_some()
+    }
+
+    /// Returns the rank whose end has made a call fail.
+    pub fn stopped_by(&self) -> Option<usize> {
+        self.failed_call.get().copied().flatten()
     }
 
     /// Returns the progress of the rank.

@@ -118,7 +118,18 @@ impl fmt::Display for FlightReport {
         for finding in &self.findings {
             writeln!(f, "{}", finding.text)?;
         }
-        if self.findings.is_empty() {
+        if self.findings.is_empty() && files < world {
+            writeln!(
+                f,
+                "the files do not show which rank has stopped the others; those of {} are missing: SIGUSR2 asks one \
+                 process, or all by that of mpirun or `meshwright run`",
+                if world - files == 1 {
+                    "a rank".to_owned()
+                } else {
+                    format!("{} ranks", world - files)
+                }
+            )?;
+        } else if self.findings.is_empty() {
             writeln!(f, "no rank differs from the others, is missing, or makes them wait")?;
         }
         for record in &self.records {

@@ -145,7 +145,7 @@ fn paused_and_killed_processes_are_named() {
     std::fs::remove_file(folder.path().join("rank-00002.json")).unwrap();
     let killed = report(&folder);
     assert_eq!(killed.culprits(), [2], "{killed}");
-    let text = "rank 2 has left no file: its process was killed, is paused, or cannot write\n  rank 0 waits for it";
+    let text = "rank 2 has left no file: its process was killed, is paused, was not asked, or cannot write\n  rank 0";
     assert!(killed.to_string().contains(text), "{killed}");
 }
 
@@ -210,6 +210,22 @@ fn slow_ranks_are_named_and_usual_waits_are_not() {
     };
     assert_eq!(culprits(&waits(30_000)), [] as [usize; 0]);
     assert_eq!(culprits(&waits(20_000_000)), [1]);
+}
+
+/// A rank that was paused, whose launcher lets it go on and write its file.
+#[test]
+fn the_rank_that_others_name_is_the_cause() {
+    let stopped = |rank| RankRecord {
+        end: End::CallFailed,
+        message: Some("rank 0 has sent no heartbeat for 60 s".into()),
+        stopped_by: Some(0),
+        ..running(rank, 20_000, &[(0, Some(900)), (1000, None)])
+    };
+    for records in [vec![stopped(0), stopped(1)], vec![stopped(1)]] {
+        let findings = analyze(&records);
+        assert_eq!(findings.iter().flat_map(|one| one.culprits.clone()).collect::<Vec<_>>(), [0]);
+        assert!(!findings[0].text.is_empty());
+    }
 }
 
 #[test]

@@ -104,7 +104,7 @@ impl MpiEngine {
 }
 
 /// The start, in error messages.
-const STARTING: &str = "the start of MPI";
+const STARTING: &str = "start of MPI";
 
 type Started = Result<GroupIndices, String>;
 

@@ -103,12 +103,12 @@ impl StoreError {
         match self {
             StoreError::Listen { .. }
             | StoreError::OtherHost { .. }
+            | StoreError::NotAStore { .. }
             | StoreError::Token(_)
             | StoreError::Refused { .. } => REFUSED,
-            StoreError::Connect { .. }
-            | StoreError::NotAStore { .. }
-            | StoreError::Missing { .. }
-            | StoreError::Lost { .. } => LOST,
+            StoreError::Connect { .. } | StoreError::Missing { .. } | StoreError::Lost { .. } => {
+                LOST
+            }
         }
     }
 }

@@ -64,10 +64,11 @@ impl RankAssignment {
         };
         let port = match variables.get("MASTER_PORT") {
             Some(value) => {
-                value.trim().parse::<u16>().map_err(|_| RankAssignmentError::Invalid {
+                let port = value.trim().parse::<u16>().ok().filter(|port| *port > 0);
+                port.ok_or_else(|| RankAssignmentError::Invalid {
                     name: "MASTER_PORT",
                     value,
-                    expected: "a port".into(),
+                    expected: "a port from 1 to 65535".into(),
                 })?
             }
             None => DEFAULT_PORT,

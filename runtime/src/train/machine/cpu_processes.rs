@@ -77,8 +77,9 @@ impl Machine for CpuProcesses {
         let engine = engine.map_err(|error| match error {
             MpiStartError::Failed(error) => Error::Comm(error),
             refused => Error::Input(refused.to_string()),
-        })?;
-        Ok(comms.over(engine))
+        });
+        // Without an engine, which announces the end of its rank.
+        Ok(comms.over(engine.inspect_err(|error| self.announce_failure(error))?))
     }
 
     fn describe(&self) -> String {

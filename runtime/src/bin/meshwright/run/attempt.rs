@@ -146,6 +146,10 @@ impl RunAttempt<'_> {
             }
             match self.rules.queue.wait(left) {
                 Some(signal) if is_stop_signal(signal) => self.note_signal(signal),
+                // A request for the last calls of the ranks. Launchers pass it on.
+                Some(libc::SIGUSR2) => {
+                    self.running.keys().for_each(|pid| send_signal(*pid, false, libc::SIGUSR2));
+                }
                 _ => {}
             }
         }
