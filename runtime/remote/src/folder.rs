@@ -25,7 +25,7 @@ const RANGE_BYTES: u64 = 8 << 20;
 
 /// A version of an object, which changes with its content.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Version(UpdateVersion);
+pub struct ObjectVersion(UpdateVersion);
 
 /// The condition on which an object is written.
 #[derive(Debug, Clone, Copy)]
@@ -35,7 +35,7 @@ pub enum Condition<'a> {
     /// There is no object of the name.
     IsNew,
     /// The object is of this version.
-    Is(&'a Version),
+    Is(&'a ObjectVersion),
 }
 
 /// An object that was read, and its version.
@@ -44,7 +44,7 @@ pub struct ObjectContent {
     /// The bytes.
     pub bytes: Bytes,
     /// The version.
-    pub version: Version,
+    pub version: ObjectVersion,
 }
 
 /// A folder of objects. Names are relative to it, and may have slashes.
@@ -90,7 +90,7 @@ impl ObjectFolder {
             let (e_tag, version) = (found.meta.e_tag.clone(), found.meta.version.clone());
             let length = found.meta.size;
             let bytes = if length > limit { None } else { Some(found.bytes().await?) };
-            Ok((bytes, length, Version(UpdateVersion { e_tag, version })))
+            Ok((bytes, length, ObjectVersion(UpdateVersion { e_tag, version })))
         });
         match runtime().block_on(get) {
             Ok((Some(bytes), _, version)) => Ok(Some(ObjectContent { bytes, version })),
@@ -106,11 +106,11 @@ impl ObjectFolder {
     ///
     /// # Errors
     /// A request that fails.
-    pub fn head(&self, name: &str) -> Result<Option<(u64, Version)>> {
+    pub fn head(&self, name: &str) -> Result<Option<(u64, ObjectVersion)>> {
         let key = self.key(name);
         match runtime().block_on(repeat_if_cut(|| self.bucket.store.head(&key))) {
             Ok(ObjectMeta { size, e_tag, version, .. }) => {
-                Ok(Some((size, Version(UpdateVersion { e_tag, version }))))
+                Ok(Some((size, ObjectVersion(UpdateVersion { e_tag, version }))))
             }
             Err(error) => self.unless_missing(error),
         }
@@ -176,7 +176,7 @@ impl ObjectFolder {
         name: &str,
         content: &[u8],
         condition: Condition<'_>,
-    ) -> Result<Option<Version>> {
+    ) -> Result<Option<ObjectVersion>> {
         let mode = match condition {
             Condition::Always => PutMode::Overwrite,
             Condition::IsNew => PutMode::Create,
@@ -188,7 +188,7 @@ impl ObjectFolder {
         let put = repeat_if_cut(|| async {
             let error =
                 match self.bucket.store.put_opts(&key, payload.clone(), options.clone()).await {
-                    Ok(written) => return Ok(Some(Version(written.into()))),
+                    Ok(written) => return Ok(Some(ObjectVersion(written.into()))),
                     Err(error) => error,
                 };
             if !matches!(condition, Condition::Always)
@@ -197,7 +197,7 @@ impl ObjectFolder {
                 && found.meta.size == content.len() as u64
                 && found.bytes().await.is_ok_and(|bytes| bytes == content)
             {
-                return Ok(Some(Version(UpdateVersion { e_tag, version })));
+                return Ok(Some(ObjectVersion(UpdateVersion { e_tag, version })));
             }
             if is_conflict(&error) { Ok(None) } else { Err(error) }
         });

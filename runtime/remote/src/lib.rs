@@ -9,7 +9,7 @@ mod error;
 mod folder;
 mod upload;
 
-pub use folder::{Condition, ObjectContent, ObjectFolder, Version};
+pub use folder::{Condition, ObjectContent, ObjectFolder, ObjectVersion};
 
 /// Schemes of URLs of objects.
 pub const SCHEMES: [&str; 3] = ["s3", "gs", "az"];

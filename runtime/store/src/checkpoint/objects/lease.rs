@@ -6,7 +6,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, JoinHandle, sleep};
 use std::time::{Duration, Instant};
 
-use meshwright_remote::{Condition, ObjectFolder, Version};
+use meshwright_remote::{Condition, ObjectFolder, ObjectVersion};
 
 use super::links::{LeaseHolder, LinkRecord};
 use crate::checkpoint::history::unique_name;
@@ -37,7 +37,7 @@ pub struct Lease {
 #[derive(Debug)]
 struct LeaseState {
     record: LinkRecord,
-    version: Version,
+    version: ObjectVersion,
     /// The run that has taken the folder, as this one was paused for too long.
     successor: Option<String>,
     has_ended: bool,
@@ -63,7 +63,7 @@ impl HeldLease {
         let holder = LeaseHolder::of_process(unique_name());
         let io = || CheckpointError::io_error("lock", dir);
         // The version of another lease, and the time since which it is known.
-        let mut seen: Option<(Version, Instant)> = None;
+        let mut seen: Option<(ObjectVersion, Instant)> = None;
         let (record, version) = loop {
             let (found, version) = LinkRecord::read(&folder, names::LATEST).map_err(io())?;
             if found.is_none() && version.is_some() {

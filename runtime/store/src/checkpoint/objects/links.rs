@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use meshwright_remote::{ObjectContent, ObjectFolder, Version};
+use meshwright_remote::{ObjectContent, ObjectFolder, ObjectVersion};
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -41,7 +41,7 @@ impl LinkRecord {
     pub fn read(
         folder: &ObjectFolder,
         name: &str,
-    ) -> std::io::Result<(Option<LinkRecord>, Option<Version>)> {
+    ) -> std::io::Result<(Option<LinkRecord>, Option<ObjectVersion>)> {
         let Some(ObjectContent { bytes, version }) = folder.get(name, MAX_BYTES)? else {
             return Ok((None, None));
         };

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::Duration;
 
-use meshwright_remote::{Condition, ObjectContent, ObjectFolder, Version};
+use meshwright_remote::{Condition, ObjectContent, ObjectFolder, ObjectVersion};
 
 use super::lease::{HeldLease, Lease};
 use super::leftovers::{remove_leftovers, remove_objects};
@@ -249,7 +249,7 @@ impl CheckpointStorage for ObjectStorage {
         let old_hashes = folder.get(names::MANIFEST_HASH, MAX_HASHES).map_err(io())?;
         // Only what was read before it is known to be of this run, or older.
         lease.confirm()?;
-        let replace = |name, content: &[u8], version: Option<&Version>| {
+        let replace = |name, content: &[u8], version: Option<&ObjectVersion>| {
             let condition = version.map_or(Condition::IsNew, Condition::Is);
             match folder.put(name, content, condition).map_err(io())? {
                 Some(version) => Ok(version),
