@@ -140,8 +140,9 @@ fn ranks_with_other_updates_save_and_export_nothing() {
         for part in ["have applied different updates so far: 1, ", "by unequal with option "] {
             assert!(message.contains(part), "{output}: {message}");
         }
-        let written = std::fs::read_dir(path("out")).map_or(0, Iterator::count);
-        assert_eq!(written, 0, "{output}");
+        // The last calls of the ranks explain the failure.
+        let entries = std::fs::read_dir(path("out")).into_iter().flatten().flatten();
+        assert_eq!(entries.filter(|entry| entry.file_name() != "flight").count(), 0, "{output}");
         let _ = std::fs::remove_dir_all(path("out"));
     }
 }

@@ -7,19 +7,10 @@ use super::training::words;
 
 /// Runs two ranks whose settings are refused, and returns their outcomes.
 fn refused(mesh: &str, change: impl Fn(usize, &mut std::process::Command)) -> Vec<End> {
-    not_started(mesh, 2, change)
-}
-
-/// Runs two ranks that must not start and exit with `code`, and returns their outcomes.
-fn not_started(
-    mesh: &str,
-    code: i32,
-    change: impl Fn(usize, &mut std::process::Command),
-) -> Vec<End> {
     let folder = tempfile::tempdir().unwrap();
     let words = words(folder.path(), &format!("--mesh {mesh} --steps 2"));
     let ends = Job::start(2, "train", &words, change).ends();
-    assert!(ends.iter().all(|end| end.code == Some(code)), "{ends:#?}");
+    assert!(ends.iter().all(|end| end.code == Some(2)), "{ends:#?}");
     assert!(ends.iter().all(|end| end.stderr.matches("error: ").count() == 1), "{ends:#?}");
     ends
 }
@@ -95,8 +86,7 @@ fn a_port_that_is_taken_is_named() {
     let port = taken.local_addr().unwrap().port().to_string();
     // A server that closes every connection.
     std::thread::spawn(move || taken.incoming().for_each(drop));
-    // The port may be free in the next attempt.
-    let ends = not_started("dp=2", 3, |_, command| {
+    let ends = refused("dp=2", |_, command| {
         command.env("MASTER_PORT", &port);
     });
     let [first, second] = [&ends[0].stderr, &ends[1].stderr];

@@ -1,8 +1,8 @@
 //! The engine `mpi`: ranks are processes on CPUs, on one host or several, over any library of MPI 3.
 //!
-//! One thread of a rank makes all MPI calls ([`progress`]). MPI only moves bytes: a call is a [plan](plan) of messages
+//! One thread of a rank makes all MPI calls (`progress.rs`). MPI only moves bytes: a call is a plan of messages
 //! and of local steps, so results have the same bits as with ranks that are threads. A call owns the memory that MPI
-//! writes ([`memory`]). Every message has a tag for its call ([`tags`]), which its receiver compares.
+//! writes (`memory.rs`). Every message has a tag for its call (`tags.rs`), which its receiver compares.
 
 mod engine;
 mod exchange;
