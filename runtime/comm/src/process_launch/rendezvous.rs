@@ -75,7 +75,8 @@ pub fn join(
                 return Err(StoreError::NotAStore { rank, address, error });
             }
             Attempt::Token(problem)
-                if !matches!(token, TokenSource::Home(_)) || passed >= timeout.min(TOKEN_TIME) =>
+                if !matches!(token, TokenSource::HomeFolder(_))
+                    || passed >= timeout.min(TOKEN_TIME) =>
             {
                 return Err(StoreError::Token(format!("rank {rank} at {address}: {problem}")));
             }
@@ -96,7 +97,7 @@ fn attempt(
     let token = match source {
         TokenSource::None => None,
         TokenSource::Given(token) => Some(token.clone()),
-        TokenSource::Home(file) => file.read().map_err(Attempt::Token)?,
+        TokenSource::HomeFolder(file) => file.read().map_err(Attempt::Token)?,
     };
     let mut input = prepare(&out).map_err(Attempt::Closed)?;
     let ended = |error: io::Error| match error.kind() {
@@ -157,14 +158,14 @@ fn challenge(
         return Ok(prove(token, &greeting, &store.challenge, HandshakeSide::Rank));
     }
     Err(Attempt::Token(match (token, store.has_token, source) {
-        (Some(_), true, TokenSource::Home(file)) => format!(
+        (Some(_), true, TokenSource::HomeFolder(file)) => format!(
             "{} has another token than rank 0; set MESHWRIGHT_TOKEN to the same value in all processes",
             file.path().display()
         ),
         (Some(_), true, _) => "the token of this process is not that of rank 0; set MESHWRIGHT_TOKEN to the same \
                                value in all processes"
             .to_owned(),
-        (Some(_), false, TokenSource::Home(file)) => format!(
+        (Some(_), false, TokenSource::HomeFolder(file)) => format!(
             "{} has a token, but rank 0 has none; remove the file if it is old",
             file.path().display()
         ),

@@ -84,7 +84,7 @@ impl Store {
         let (token, published) = match &options.token {
             TokenSource::None => (None, None),
             TokenSource::Given(token) => (Some(token.clone()), None),
-            TokenSource::Home(file) => match file.publish() {
+            TokenSource::HomeFolder(file) => match file.publish() {
                 Ok(token) => (Some(token.clone()), Some((file.clone(), token))),
                 Err(error) => {
                     warnings.push(no_token(&format!("{error}, so no token is written")));

@@ -21,7 +21,7 @@ pub enum TokenSource {
     /// A token that the processes are started with.
     Given(Token),
     /// A file in the home folder, which rank 0 writes and the others read.
-    Home(HomeFile),
+    HomeFolder(HomeFile),
 }
 
 impl TokenSource {
@@ -56,7 +56,7 @@ impl TokenSource {
         }
         let home = get("HOME").map(PathBuf::from).filter(|home| home.is_absolute());
         Ok(home.map_or(TokenSource::None, |home| {
-            TokenSource::Home(HomeFile::of_job(&home, assignment))
+            TokenSource::HomeFolder(HomeFile::of_job(&home, assignment))
         }))
     }
 }

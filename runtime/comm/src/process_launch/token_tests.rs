@@ -41,7 +41,7 @@ fn tokens_come_from_the_environment() {
     assert_eq!(bytes(source(&[("MESHWRIGHT_TOKEN_FILE", path)])), SECRET.as_bytes());
     let both = [("MESHWRIGHT_TOKEN_FILE", path), ("MESHWRIGHT_TOKEN", "another of 24 letters ..")];
     assert_eq!(bytes(source(&both)), b"another of 24 letters ..");
-    assert!(matches!(source(&[("HOME", "/home/ada")]), Ok(TokenSource::Home(_))));
+    assert!(matches!(source(&[("HOME", "/home/ada")]), Ok(TokenSource::HomeFolder(_))));
     for none in [&[("HOME", "")][..], &[("HOME", "relative")], &[]] {
         assert!(matches!(source(none), Ok(TokenSource::None)));
     }
@@ -69,7 +69,7 @@ fn rank_0_writes_a_token_for_the_others() {
     let file = HomeFile::of_job(home.path(), &assignment(0, port));
     let options = StoreOptions {
         timeout: Duration::from_secs(20),
-        token: TokenSource::Home(file.clone()),
+        token: TokenSource::HomeFolder(file.clone()),
         ..StoreOptions::default()
     };
     // The file of an earlier job of the same name, which was killed.
