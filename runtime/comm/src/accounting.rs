@@ -247,7 +247,7 @@ pub(super) struct InCommunication<'a> {
 }
 
 impl InCommunication<'_> {
-    /// Records the outcome of a call of which the time in communication is a part.
+    /// Records the outcome of the call that the main thread is in.
     pub fn record_outcome(&mut self, index: u64, failure: Option<&CommError>) {
         match failure {
             None => self.completed = Some(index),

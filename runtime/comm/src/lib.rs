@@ -89,5 +89,6 @@ pub use timeline::Timeline;
 pub mod __internal {
     pub use crate::call::axes_name;
     pub use crate::call_observer::{CallObserver, CallTransfer};
+    pub use crate::process_launch::random::random_digits;
     pub use crate::timeline::DeviceSpan;
 }

@@ -81,7 +81,7 @@ pub fn choose_mesh(
     }
 }
 
-/// Returns the nearest number of ranks below `ranks` of which a mesh fits.
+/// Returns the nearest smaller number of ranks than `ranks` that has a mesh which fits.
 fn fewer_ranks(
     settings: &RunSettings,
     ranks: usize,

@@ -50,7 +50,7 @@ pub struct WeightDropout {
     pub rate: f32,
     /// Rows of the global batch that the samples are.
     pub rows: GlobalPositions,
-    /// Index of the first query head among those of all ranks.
+    /// Index of the first query head among the heads of all ranks.
     pub first_head: usize,
     /// Positions of the queries in their whole sequence.
     pub queries: GlobalPositions,

@@ -8,7 +8,7 @@ use super::file::{End, FlightCall, RankRecord};
 
 /// Microseconds that a rank of a run that goes on may wait for another one without being listed.
 const USUAL_WAIT: u64 = 10_000_000;
-/// Fewest collectives by which the last rank to arrive is called slow.
+/// Fewest collectives from which a rank is called slow.
 const FEWEST_ARRIVALS: usize = 10;
 
 /// A cause.

@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use super::super::process_launch::random_digits;
+use super::super::process_launch::random::random_digits;
 use super::file::{End, RankRecord, VERSION};
 use super::recorder::FlightRecorder;
 

@@ -39,7 +39,7 @@ pub enum FlightError {
         /// The problem.
         problem: String,
     },
-    /// The files are those of several runs.
+    /// The files belong to several runs.
     #[error("{first} and {second} are of two runs; remove those of one of them")]
     TwoRuns {
         /// A file of the first run.
@@ -53,7 +53,7 @@ impl FlightReport {
     /// Reads the files of a folder, and looks for the rank that has stopped the others.
     ///
     /// # Errors
-    /// A folder without files of ranks, files that cannot be read, and those of several runs.
+    /// A folder without files of ranks, files that cannot be read, and files of several runs.
     pub fn of_folder(folder: &Path) -> Result<FlightReport, FlightError> {
         let unreadable = |path: &Path| {
             let path = path.to_owned();

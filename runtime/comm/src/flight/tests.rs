@@ -259,7 +259,7 @@ fn folders_of_several_runs_are_refused() {
     assert!(matches!(error(&empty.path().join("x")), FlightError::Unreadable { .. }));
 }
 
-/// The files of an earlier run are replaced, also those of ranks that this run does not have.
+/// The files of an earlier run are replaced, also if this run has fewer ranks.
 #[test]
 fn a_run_keeps_its_own_files_only() {
     let folder = tempfile::tempdir().unwrap();

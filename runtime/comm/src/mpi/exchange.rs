@@ -131,7 +131,7 @@ impl MpiExchange {
     /// Advances the messages. Returns the number of those that are complete since the last call.
     ///
     /// # Errors
-    /// For a message of another call.
+    /// A message of another call.
     pub fn advance(
         &mut self,
         library: &MpiLibrary,

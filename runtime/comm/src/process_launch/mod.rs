@@ -13,7 +13,7 @@ mod listen;
 mod notices;
 mod process_rank;
 mod protocol;
-mod random;
+pub(crate) mod random;
 mod rank_assignment;
 mod rendezvous;
 mod server;
@@ -24,7 +24,6 @@ mod token_source;
 
 pub use error::StoreError;
 pub use process_rank::{ProcessRank, RankAssignmentError};
-pub(crate) use random::random_digits;
 pub use rank_assignment::RankAssignment;
 pub use store::{Store, StoreOptions};
 pub use token::Token;

@@ -64,7 +64,7 @@ impl<T: Task> RankLoop<'_, T> {
     }
 }
 
-/// Returns the first parameter of which ranks hold different copies, the same text on all ranks. Every rank calls it.
+/// Names the first parameter whose copies differ between ranks, in the same text on all ranks. Every rank calls it.
 fn find_difference(
     world: &Communicator,
     shape: &MeshShape,

@@ -3,7 +3,7 @@
 /// The steps whose updates were left out, the same on all ranks.
 #[derive(Default)]
 pub struct SkippedSteps {
-    /// Those of the whole run, resumed ones included.
+    /// Skipped steps of the whole run, also before it was resumed.
     pub total: u64,
     pub(super) in_a_row: u64,
 }

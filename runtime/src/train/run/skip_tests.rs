@@ -76,8 +76,8 @@ fn saved(dir: &Path, step: u64) -> (Vec<Vec<u8>>, u64) {
     (files.iter().map(|file| fs::read(file).unwrap()).collect(), skipped)
 }
 
-/// Parameters, optimizer state and moving average are those of before the step, on every mesh; a resumed run goes on
-/// with as many updates as the optimizer has applied, and counts on.
+/// Parameters, optimizer state and moving average stay as before the step, on every mesh; a resumed run goes on with as
+/// many updates as the optimizer has applied, and counts on.
 #[test]
 fn an_update_is_left_out() {
     for mesh in ["1", "dp=2", "fsdp=2", "tp=2", "pp=2 --micro-batches 2"] {
@@ -85,7 +85,7 @@ fn an_update_is_left_out() {
         let [whole, resumed] = dirs.each_ref().map(|dir| dir.path());
         let line = format!("skip=2 --mesh {mesh} --steps 6 --save-every 1 --save out");
         train(whole, &line, &[1, 3, 5]).unwrap();
-        // Without an update, the tensors are those of the step before.
+        // Without an update, the tensors have not changed since the step before.
         for (step, skipped) in [(3, 2), (5, 3)] {
             let (before, after) = (saved(whole, step - 1), saved(whole, step));
             assert_eq!((&before.0, before.1 + 1), (&after.0, skipped), "{mesh}, step {step}");

@@ -129,7 +129,7 @@ impl Manifest {
         let damaged = |reason: String| CheckpointError::damaged(&path, reason);
         let hash = hash_of(&text);
         let hashes = read(names::MANIFEST_HASH, MAX_HASH_BYTES)?;
-        // In object storage, there are those of two manifests while one replaces the other.
+        // In object storage, there are two hashes while one manifest replaces another.
         let mut hashes = hashes.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii);
         if !hashes.any(|own| own == hash.as_bytes()) {
             let reason = format!("its content differs from the hash in {}", names::MANIFEST_HASH);

@@ -36,7 +36,7 @@ impl PollSet {
     pub fn wait(&mut self, limit: Duration) -> io::Result<()> {
         let millis = limit.as_millis().min(60_000) as libc::c_int;
         let count = self.0.len() as libc::nfds_t;
-        // SAFETY: the pointer and the length are those of the vector, whose elements are initialized.
+        // SAFETY: the vector has this pointer and this length, and its elements are initialized.
         match unsafe { libc::poll(self.0.as_mut_ptr(), count, millis) } {
             -1 => Err(io::Error::last_os_error()),
             _ => Ok(()),

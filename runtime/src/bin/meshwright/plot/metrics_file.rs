@@ -130,7 +130,7 @@ impl Steps {
     }
 }
 
-/// Returns the names of runs in the legend: those of the files, or their paths if names are equal.
+/// Returns the names of runs in the legend: names of files, or their paths if names are equal.
 pub fn run_names(files: &[&PathBuf]) -> Vec<String> {
     let name = |path: &PathBuf| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let count = |own: &str| files.iter().filter(|path| name(path) == own).count();

@@ -8,10 +8,10 @@ pub mod output;
 use std::path::PathBuf;
 
 use chart::{Curve, Panel, draw_svg};
-use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
+use clap::{Arg, ArgAction, ArgMatches, Command};
 use meshwright::counted;
 use metrics_file::{Steps, run_names};
-use output::{check_output, write_whole};
+use output::{check_output, file_args, write_whole};
 
 use super::failure::Failure;
 
@@ -27,26 +27,9 @@ const REASON: &str =
 const LARGEST: f64 = 1e100;
 
 pub fn command() -> Command {
-    let path = || value_parser!(PathBuf);
     Command::new("plot")
         .about("Draw the losses, or other metrics, of one or several runs as SVG")
-        .arg(
-            Arg::new("files")
-                .value_name("METRICS.jsonl")
-                .required(true)
-                .action(ArgAction::Append)
-                .value_parser(path())
-                .help("Files of --metrics, one for each run"),
-        )
-        .arg(
-            Arg::new("output")
-                .short('o')
-                .long("output")
-                .value_name("OUT.svg")
-                .required(true)
-                .value_parser(path())
-                .help("The drawing; an earlier one is replaced"),
-        )
+        .args(file_args("OUT.svg", "The drawing; an earlier one is replaced"))
         .arg(
             Arg::new("metric")
                 .long("metric")

@@ -4,7 +4,17 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use clap::{Arg, ArgAction, value_parser};
+
 use crate::failure::Failure;
+
+/// Returns the arguments `files`, of metrics, and `output`, with the name of its value and its help.
+pub fn file_args(name: &'static str, help: &'static str) -> [Arg; 2] {
+    let files = Arg::new("files").value_name("METRICS.jsonl").action(ArgAction::Append);
+    let written = Arg::new("output").short('o').long("output").value_name(name);
+    let args = [files.help("Files of --metrics, one for each run"), written.help(help)];
+    args.map(|arg| arg.required(true).value_parser(value_parser!(PathBuf)))
+}
 
 /// Checks that a file with this ending, which has a `reason`, can be written, and replaces no metrics.
 pub fn check_output(

@@ -17,7 +17,7 @@ use serde_json::json;
 
 use crate::failure::Failure;
 use crate::plot::metrics_file::run_names;
-use crate::plot::output::{check_output, write_whole};
+use crate::plot::output::{check_output, file_args, write_whole};
 use run_steps::RunSteps;
 use supervision::LoggedRun;
 
@@ -25,35 +25,20 @@ use supervision::LoggedRun;
 const REASON: &str = "only HTML is written";
 
 pub fn command() -> Command {
-    let path = || value_parser!(PathBuf);
+    let [files, output] = file_args("OUT.html", "The page; an earlier one is replaced");
     Command::new("report")
         .about("Show losses, rates, memory, communication, saves and restarts of one or several runs as an HTML page")
-        .arg(
-            Arg::new("files")
-                .value_name("METRICS.jsonl")
-                .required(true)
-                .action(ArgAction::Append)
-                .value_parser(path())
-                .help("Files of --metrics, one for each run"),
-        )
+        .arg(files)
         .arg(
             Arg::new("log")
                 .long("log")
                 .value_name("DIR")
                 .action(ArgAction::Append)
-                .value_parser(path())
+                .value_parser(value_parser!(PathBuf))
                 .help("A folder of --save with the run.log of `meshwright run`, whose starts and ends are listed \
                        [default: the folder of a metrics file, if it has a log]"),
         )
-        .arg(
-            Arg::new("output")
-                .short('o')
-                .long("output")
-                .value_name("OUT.html")
-                .required(true)
-                .value_parser(path())
-                .help("The page; an earlier one is replaced"),
-        )
+        .arg(output)
 }
 
 /// Runs the subcommand. Returns the text to print.

@@ -30,8 +30,7 @@ impl Outputs {
         Outputs { running, ended }
     }
 
-    /// Forwards stdout and stderr of a process to those of this one. Lines of a rank get its number, `[3] `, except
-    /// those of rank 0 on a terminal.
+    /// Forwards stdout and stderr of a process. Lines of a rank get its number, `[3] `; rank 0 has none on a terminal.
     ///
     /// # Errors
     /// A thread that cannot be started.

@@ -10,6 +10,8 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
 
+use meshwright_comm::__internal::random_digits;
+
 use super::Failure;
 use super::mpirun::{MpiLauncher, ROOT_VARIABLES};
 use super::train_command::TrainCommand;
@@ -115,7 +117,7 @@ impl Starter {
     /// # Errors
     /// Of the system, which has no random numbers or no free port.
     pub fn commands(&self, words: &[OsString], attempt: u32) -> io::Result<Vec<Command>> {
-        let token = token()?;
+        let token = random_digits()?;
         let job = format!("meshwright-run-{}-{attempt}", std::process::id());
         let base = |words: &[OsString]| {
             let mut command = Command::new(&words[0]);
@@ -190,13 +192,6 @@ impl Starter {
         };
         status.signal().or_else(|| status.code().and_then(of_code))
     }
-}
-
-/// Returns 256 random bits in hexadecimal digits.
-fn token() -> io::Result<String> {
-    let mut bytes = [0; 32];
-    File::open("/dev/urandom")?.read_exact(&mut bytes)?;
-    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
 /// Checks that a program of this host can be started.

@@ -85,8 +85,8 @@ impl TrainCommand {
         .into()
     }
 
-    /// Returns the words of an attempt: those of the command, changed to continue from the newest checkpoint of
-    /// `--save` if `is_resumed`, and to choose the mesh `mesh` if there is one.
+    /// Returns the words of the command for an attempt, which continues from the newest checkpoint of `--save` if
+    /// `is_resumed`, and chooses the mesh `mesh` if there is one.
     pub fn words(&self, is_resumed: bool, mesh: Option<&str>) -> Vec<OsString> {
         let mut words = self.words.clone();
         if is_resumed {

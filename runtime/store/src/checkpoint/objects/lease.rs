@@ -55,7 +55,7 @@ pub struct HeldLease {
 impl HeldFolder for HeldLease {}
 
 impl HeldLease {
-    /// Takes the lease of `dir`. That of a run which does not answer is waited for.
+    /// Acquires the lease of `dir`. If another run holds it and does not answer, waits until it expires.
     ///
     /// # Errors
     /// [`CheckpointError::InUse`] if another run holds it, and a request that fails.

@@ -1,4 +1,4 @@
-//! The file of a rank in object storage, of which only the parts that are needed are read.
+//! The file of a rank in object storage. Only the parts that are needed are read.
 
 use std::fs::File;
 use std::ops::Range;
