@@ -113,7 +113,7 @@ fn connect(scheme: &str, name: &str) -> io::Result<Arc<dyn BucketStore>> {
 }
 
 /// Checks that there are credentials for S3: without any in the environment, a service of the machine is
-/// asked, which takes minutes to fail where there is none.
+/// asked, which takes minutes to fail if there is none.
 fn check_aws_credentials() -> io::Result<()> {
     let is_set = |name: &str| env::var_os(name).is_some_and(|value| !value.is_empty());
     if AWS_CREDENTIALS.iter().any(|name| is_set(name)) {

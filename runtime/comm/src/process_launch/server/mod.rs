@@ -1,7 +1,7 @@
 //! The server of the TCP store, on rank 0: one thread for all connections, which never waits for one of them.
 //!
-//! Foreign connections cost little: there are at most [`MAX_NEWCOMERS`], each for at most [`HANDSHAKE_TIME`], and none of
-//! them can send more than a greeting.
+//! Foreign connections cost little: there are at most [`MAX_NEWCOMERS`], each for at most [`HANDSHAKE_TIME`], and none
+//! of them can send more than a greeting.
 
 mod link;
 mod members;
