@@ -43,7 +43,7 @@ pub struct T5Config {
     /// `tie_word_embeddings` is not false.
     pub scaled: bool,
     /// `dropout_rate`: on embeddings, inside of MLPs, on additions to the streams, and at the ends of both stacks; by
-    /// default 0.1. It is not applied to attention weights, and a run with a rate above 0 has a warning.
+    /// default 0.1. It is that of attention weights, too.
     pub dropout: f64,
     /// `layer_norm_epsilon`: added to the mean square in RMSNorm; by default 1e-6.
     pub norm_eps: f64,
@@ -221,13 +221,6 @@ impl T5Config {
         let of_file = if keys.is_new() { 0.0 } else { 0.1 };
         keys.number(KEY, &mut self.dropout, of_file)?;
         let rate = self.dropout;
-        keys.require(rate < 1.0, || format!("{KEY} must be below 1, not {rate}"))?;
-        if rate > 0.0 {
-            keys.warn(format!(
-                "{KEY} is {rate}, in the file or because it is missing there: dropout of attention weights is not \
-                 applied"
-            ));
-        }
-        Ok(())
+        keys.require(rate < 1.0, || format!("{KEY} must be below 1, not {rate}"))
     }
 }

@@ -178,6 +178,7 @@ impl FamilyModel for T5 {
             sizes = sizes.with_init(field, *init);
         }
         sizes.attention.scale = Some(1.0);
+        sizes.attention.dropout = config.dropout as f32;
         sizes.norm_eps = config.norm_eps as f32;
         sizes.dropout = config.dropout as f32;
         sizes
