@@ -84,7 +84,7 @@ fn without_times(line: &str) -> Value {
         let share = object[name].as_f64().unwrap() * took;
         object.insert(name.to_owned(), Value::from(format!("{share:.6e}")));
     }
-    for name in ["step_ms", "time", "tokens_per_s", "goodput"] {
+    for name in ["step_ms", "time", "tokens_per_s", "goodput", "save_ms"] {
         object.remove(name);
     }
     line
