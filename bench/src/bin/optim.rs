@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use meshwright::backend::cpu::CpuBackend;
 use meshwright::backend::ops::optim::AdamwArgs;
-use meshwright::backend::{AdamGroup, AdamStep, BlockCopy, Buffer, Category, DType};
+use meshwright::backend::{AdamGroup, AdamStep, BlockCopy, Buffer, Category, DType, StateRounding};
 use meshwright::comm::{CommError, launch};
 use meshwright::models::llama::{Llama, LlamaConfig};
 use meshwright::nn::{Built, build};
@@ -62,7 +62,9 @@ fn measure(rank: &Rank) {
     };
     // A bf16 copy of the new values is half the size of f32.
     let copy = if rank.compute_dtype() == DType::F32 { 0.0 } else { 0.5 };
-    report("AdamW, kernel alone", 7.0 + copy, adamw_alone(rank, len));
+    report("AdamW, kernel alone", 7.0 + copy, adamw_alone(rank, len, DType::F32));
+    let name = "AdamW with moments in bf16, kernel alone";
+    report(name, 5.0 + copy, adamw_alone(rank, len, DType::Bf16));
     let adamw = AdamWOptions::default();
     let gradients = || gradients(rank, &built);
     let rules: [(&str, Arc<dyn UpdateRule>, f64); 3] = [
@@ -98,9 +100,11 @@ fn gradients(rank: &Rank, built: &Built<Llama>) -> Gradients<Reduced> {
 }
 
 /// Measures the kernel on one buffer per operand, with as many elements as the model has parameters.
-fn adamw_alone(rank: &Rank, len: usize) -> f64 {
+fn adamw_alone(rank: &Rank, len: usize, state: DType) -> f64 {
     let buffer = |dtype| rank.allocator().zeros(dtype, len, Category::Workspace);
-    let [mut p, g, mut m, mut v] = [DType::F32; 4].map(buffer);
+    let [mut p, g, mut m, mut v] = [DType::F32, DType::F32, state, state].map(buffer);
+    let rounding = [StateRounding::contiguous(1, 0, len)];
+    let rounding = if state == DType::Bf16 { &rounding[..] } else { &[] };
     let mut copy: Option<Buffer> =
         (rank.compute_dtype() != DType::F32).then(|| buffer(rank.compute_dtype()));
     let step = AdamStep {
@@ -118,7 +122,14 @@ fn adamw_alone(rank: &Rank, len: usize) -> f64 {
             rank.backend().adamw(
                 &step,
                 &[AdamGroup { len, lr: 1e-4, weight_decay: 0.1 }],
-                AdamwArgs { p: p.view_mut(), g: g.view(), m: m.view_mut(), v: v.view_mut(), copy },
+                AdamwArgs {
+                    p: p.view_mut(),
+                    g: g.view(),
+                    m: m.view_mut(),
+                    v: v.view_mut(),
+                    copy,
+                    rounding,
+                },
             );
         },
     )

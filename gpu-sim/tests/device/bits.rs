@@ -41,7 +41,9 @@ fn quotients() {
 #[test]
 fn optimizer_steps() {
     if std::is_x86_feature_detected!("fma") {
-        for test in [suite::optim::adamw, suite::optim::adamw_groups, suite::optim::sgd] {
+        let rounded = [suite::rounded_states::adamw, suite::rounded_states::sgd];
+        let wide = [suite::optim::adamw, suite::optim::adamw_groups, suite::optim::sgd];
+        for test in wide.into_iter().chain(rounded) {
             assert_same_bits(test);
         }
     }

@@ -42,7 +42,7 @@ pub use ops::{
     KeyRanges, LaunchGrid, LeafGrad, LossOps, MAX_EXPERT_GROUPS, MAX_TOP_K, MatmulOps, MiddleDim,
     MiddleDimOps, NormOps, OptimizerOps, PositionRange, RandomOps, ReductionOps, ResidualSum,
     RopeLayout, RopeOps, RopeShape, RouterOptions, RouterScore, RoutingOps, RoutingShape,
-    SequenceLayout, SgdStep, SoftmaxOps, StridedCopy, UnfoldShape, WeightDropout,
+    SequenceLayout, SgdStep, SoftmaxOps, StateRounding, StridedCopy, UnfoldShape, WeightDropout,
 };
 pub use out_of_memory::OutOfMemory;
 pub use reduce_op::ReduceOp;
@@ -56,4 +56,5 @@ pub mod __internal {
     pub use crate::block::DRY_RUN_BLOCK;
     pub use crate::bytes::Bytes;
     pub use crate::observed::ObservedBackend;
+    pub use crate::ops::state_rounding::{check_rounding, groups_by_rounding};
 }

@@ -5,6 +5,7 @@
 
 use std::fmt;
 
+use super::ops::state_rounding::{StateRounding, check_rounding};
 use super::{DType, View, ViewMut};
 
 /// An elementwise update of parameters and optimizer state, given their gradient.
@@ -76,8 +77,10 @@ pub struct UpdateOperands<'a> {
     pub param: ViewMut<'a>,
     /// Their gradient, f32 or bf16.
     pub gradient: View<'a>,
-    /// Optimizer state, f32.
+    /// Optimizer state, f32 or bf16, all of one dtype.
     pub states: Vec<ViewMut<'a>>,
+    /// Rounding of the states in the order of the elements; empty if they are f32.
+    pub rounding: &'a [StateRounding],
     /// Second destination of the new parameters, in its own dtype: f32 or bf16.
     pub copy: Option<ViewMut<'a>>,
 }
@@ -101,17 +104,14 @@ impl UpdateExpr {
         }
         let mut results = self.states.iter().chain([&self.param]);
         assert!(results.all(|node| *node < self.nodes.len()), "results of an update are nodes");
-        let masters = operands.states.iter().chain([&operands.param]);
-        for master in masters {
-            assert_eq!(master.dtype(), DType::F32, "parameters and optimizer state are f32");
-            assert_eq!(
-                master.len(),
-                operands.gradient.len(),
-                "operands of an update have one length"
-            );
+        let len = operands.gradient.len();
+        assert_eq!(operands.param.dtype(), DType::F32, "parameters are f32");
+        let states: Vec<&ViewMut<'_>> = operands.states.iter().collect();
+        check_rounding(&states, operands.rounding, len);
+        let written = states.into_iter().chain([&operands.param]).chain(&operands.copy);
+        for operand in written {
+            assert_eq!(operand.len(), len, "operands of an update have one length");
         }
-        let copy = operands.copy.as_ref().map_or(operands.gradient.len(), ViewMut::len);
-        assert_eq!(copy, operands.gradient.len(), "operands of an update have one length");
     }
 }
 

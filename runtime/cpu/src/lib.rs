@@ -31,6 +31,7 @@ mod score_key;
 mod scratch;
 mod simd;
 mod softmax;
+mod state_rounding;
 mod strided_copy;
 mod update;
 mod workers;

@@ -1,22 +1,28 @@
 //! Optimizer steps: every operand is read and written once.
 
+mod rounded;
+
 use super::float::{Float, by_float};
 use super::math::fma;
 use super::simd::dispatch;
 use super::workers::{Rows, Workers};
 use super::{CpuBackend, update};
+use meshwright_backend::__internal::{check_rounding, groups_by_rounding};
 use meshwright_backend::ops::optim::{AdamwArgs, SgdArgs};
 use meshwright_backend::{
-    AdamGroup, AdamStep, DType, OptimizerOps, SgdStep, UpdateExpr, UpdateOperands, ViewMut,
+    AdamGroup, AdamStep, DType, OptimizerOps, SgdStep, StateRounding, UpdateExpr, UpdateOperands,
+    View, ViewMut,
 };
 
 impl OptimizerOps for CpuBackend {
     fn adamw(&self, step: &AdamStep, groups: &[AdamGroup], args: AdamwArgs) {
-        let AdamwArgs { mut p, g, mut m, mut v, mut copy } = args;
+        let AdamwArgs { mut p, g, mut m, mut v, mut copy, rounding } = args;
         let len: usize = groups.iter().map(|group| group.len).sum();
         assert_eq!([p.len(), g.len(), m.len(), v.len()], [len; 4], "adamw: operands of one size");
+        check_rounding(&[&m, &v], rounding, len);
+        let is_wide = m.dtype() == DType::F32;
         let mut start = 0;
-        for group in groups {
+        let mut update = |group: &AdamGroup, rounding: Option<StateRounding>| {
             let range = start..start + group.len;
             let args = AdamwArgs {
                 p: p.slice(range.clone()),
@@ -24,26 +30,78 @@ impl OptimizerOps for CpuBackend {
                 m: m.slice(range.clone()),
                 v: v.slice(range.clone()),
                 copy: copy.as_mut().map(|copy| copy.slice(range.clone())),
+                rounding: &[],
             };
             start = range.end;
-            by_float!(args.g.dtype() => G, copy_dtype(&args.copy) => C;
-                adamw::<G, C>(&self.workers, &AdamKernel::new(step, group), args));
+            let kernel = AdamKernel::new(step, group);
+            by_float!(args.g.dtype() => G, copy_dtype(&args.copy) => C; match rounding {
+                None => adamw::<G, C>(&self.workers, &kernel, args),
+                Some(rounding) => rounded::adamw::<G, C>(&self.workers, &kernel, args, rounding),
+            });
+        };
+        if is_wide {
+            groups.iter().for_each(|group| update(group, None));
+        } else {
+            for (group, rounding) in groups_by_rounding(groups, rounding) {
+                update(&group, Some(rounding));
+            }
         }
     }
 
     fn sgd(&self, step: &SgdStep, args: SgdArgs) {
-        by_float!(args.g.dtype() => G, copy_dtype(&args.copy) => C;
-            sgd::<G, C>(&self.workers, step, args));
+        let SgdArgs { mut p, g, mut momentum, mut copy, rounding } = args;
+        let len = p.len();
+        assert_eq!(g.len(), len, "sgd: operands of one size");
+        assert!(momentum.as_ref().is_none_or(|m| m.len() == len), "sgd: operands of one size");
+        check_rounding(&momentum.iter().collect::<Vec<_>>(), rounding, len);
+        if momentum.as_ref().is_none_or(|momentum| momentum.dtype() == DType::F32) {
+            let args = SgdArgs { p, g, momentum, copy, rounding };
+            by_float!(args.g.dtype() => G, copy_dtype(&args.copy) => C;
+                sgd::<G, C>(&self.workers, step, args));
+            return;
+        }
+        let mut start = 0;
+        for part in rounding {
+            let range = start..start + part.len;
+            let args = SgdArgs {
+                p: p.slice(range.clone()),
+                g: g.slice(range.clone()),
+                momentum: momentum.as_mut().map(|momentum| momentum.slice(range.clone())),
+                copy: copy.as_mut().map(|copy| copy.slice(range.clone())),
+                rounding: &[],
+            };
+            start = range.end;
+            by_float!(args.g.dtype() => G, copy_dtype(&args.copy) => C;
+                rounded::sgd::<G, C>(&self.workers, step, args, *part));
+        }
     }
 
     fn apply_update(&self, expr: &UpdateExpr, operands: UpdateOperands<'_>) {
         expr.check_operands(&operands);
-        let UpdateOperands { mut param, gradient, mut states, mut copy } = operands;
-        let states = states.iter_mut().map(ViewMut::typed).collect();
+        let UpdateOperands { mut param, gradient, mut states, rounding, mut copy } = operands;
         let copy_dtype = copy_dtype(&copy);
-        by_float!(gradient.dtype() => G, copy_dtype => C; update::apply_update::<G, C>(
-            &self.workers, expr, param.typed(), gradient.typed(), states,
-            copy.as_mut().map(ViewMut::typed)));
+        let state_dtype = states.first().map_or(DType::F32, ViewMut::dtype);
+        by_float!(gradient.dtype() => G, copy_dtype => C, state_dtype => S; {
+            let states = states.iter_mut().map(ViewMut::typed::<S>).collect();
+            let copy = copy.as_mut().map(ViewMut::typed::<C>);
+            let (param, gradient) = (param.typed(), gradient.typed::<G>());
+            update::apply_update(&self.workers, expr, param, gradient, (states, rounding), copy);
+        });
+    }
+
+    fn round_state(
+        &self,
+        state: usize,
+        x: View,
+        accumulate: bool,
+        mut out: ViewMut,
+        rounding: &[StateRounding],
+    ) {
+        assert_eq!(x.len(), out.len(), "round_state: operands of one size");
+        assert_eq!(out.dtype(), DType::Bf16, "round_state: a bf16 result");
+        check_rounding(&[&out], rounding, x.len());
+        by_float!(x.dtype() => T; rounded::round_state::<T>(
+            &self.workers, state, x.typed(), accumulate, out.typed(), rounding));
     }
 }
 
@@ -54,7 +112,7 @@ fn copy_dtype(copy: &Option<ViewMut>) -> DType {
 
 /// Updates the parameters of one group.
 fn adamw<G: Float, C: Float>(workers: &Workers, adam: &AdamKernel, args: AdamwArgs) {
-    let AdamwArgs { mut p, g, mut m, mut v, mut copy } = args;
+    let AdamwArgs { mut p, g, mut m, mut v, mut copy, .. } = args;
     let (p, g, m, v) = (p.typed(), g.typed::<G>(), m.typed(), v.typed());
     let copy = copy.as_mut().map(ViewMut::typed::<C>);
     let len = p.len();
@@ -135,13 +193,11 @@ impl<'a> AdamKernel<'a> {
 }
 
 fn sgd<G: Float, C: Float>(workers: &Workers, step: &SgdStep, args: SgdArgs) {
-    let SgdArgs { mut p, g, mut momentum, mut copy } = args;
+    let SgdArgs { mut p, g, mut momentum, mut copy, .. } = args;
     let (p, g) = (p.typed(), g.typed::<G>());
     let momentum = momentum.as_mut().map(ViewMut::typed);
     let copy = copy.as_mut().map(ViewMut::typed::<C>);
     let len = p.len();
-    assert_eq!(g.len(), len, "sgd: operands of one size");
-    assert!(momentum.as_ref().is_none_or(|m| m.len() == len), "sgd: operands of one size");
     check_copy(&copy, len);
     let state = momentum.map(|momentum| Rows(momentum, 1));
     let outputs = (Rows(p, 1), state, copy.map(|copy| Rows(copy, 1)));

@@ -4,40 +4,46 @@ use super::float::{Float, convert};
 use super::math::zip_map;
 use super::scratch::with_scratch;
 use super::simd::dispatch;
+use super::state_rounding::store_state;
 use super::workers::{Rows, Workers};
-use meshwright_backend::{UpdateExpr, UpdateNode};
+use meshwright_backend::{StateRounding, UpdateExpr, UpdateNode};
 
 /// Elements per block: 2 KiB per node.
 const BLOCK: usize = 512;
 
-/// Updates parameters and states in place; new parameters are also written to `copy`.
-pub(super) fn apply_update<G: Float, C: Float>(
+/// Updates parameters and states in place, these with their rounding if they are bf16; new parameters are also written
+/// to `copy`.
+pub(super) fn apply_update<G: Float, C: Float, S: Float>(
     workers: &Workers,
     expr: &UpdateExpr,
     param: &mut [f32],
     gradient: &[G],
-    states: Vec<&mut [f32]>,
+    (states, rounding): (Vec<&mut [S]>, &[StateRounding]),
     copy: Option<&mut [C]>,
 ) {
     let (len, nodes) = (param.len(), expr.nodes.len());
     let states: Vec<_> = states.into_iter().map(|state| Rows(state, BLOCK)).collect();
     let outputs = (Rows(param, BLOCK), states, copy.map(|copy| Rows(copy, BLOCK)));
     workers.rows(len.div_ceil(BLOCK), BLOCK * nodes, outputs, |range, (param, states, copy)| {
-        let gradient = &gradient[range.start * BLOCK..len.min(range.end * BLOCK)];
-        let mut states: Vec<&mut [f32]> = states.into_iter().map(|state| state.0).collect();
+        let first = range.start * BLOCK;
+        let gradient = &gradient[first..len.min(range.end * BLOCK)];
+        let mut states: Vec<&mut [S]> = states.into_iter().map(|state| state.0).collect();
         with_scratch(nodes * BLOCK, |values| {
             let copy = copy.map(|copy| copy.0);
-            update_range(expr, param.0, gradient, &mut states, copy, values);
+            update_range(expr, first, param.0, gradient, &mut states, rounding, copy, values);
         });
     });
 }
 
 dispatch! {
-    fn update_range<const FMA: bool, G: Float, C: Float>(
+    // Elements from `first` on of all those that `rounding` covers.
+    fn update_range<const FMA: bool, G: Float, C: Float, S: Float>(
         expr: &UpdateExpr,
+        first: usize,
         param: &mut [f32],
         gradient: &[G],
-        states: &mut [&mut [f32]],
+        states: &mut [&mut [S]],
+        rounding: &[StateRounding],
         copy: Option<&mut [C]>,
         values: &mut [f32],
     ) {
@@ -51,7 +57,7 @@ dispatch! {
                 match node {
                     UpdateNode::Param => out.copy_from_slice(&param[block.clone()]),
                     UpdateNode::Gradient => convert(&gradient[block.clone()], out),
-                    UpdateNode::State(state) => out.copy_from_slice(&states[*state][block.clone()]),
+                    UpdateNode::State(state) => convert(&states[*state][block.clone()], out),
                     // The first block is the longest one, and nothing overwrites constants.
                     UpdateNode::Constant(constant) if start == 0 => out.fill(*constant),
                     UpdateNode::Constant(_) => {}
@@ -78,8 +84,14 @@ dispatch! {
             }
             let value = |node: usize| &values[node * BLOCK..][..len];
             param[block.clone()].copy_from_slice(value(expr.param));
-            for (state, node) in states.iter_mut().zip(&expr.states) {
-                state[block.clone()].copy_from_slice(value(*node));
+            for (index, (state, node)) in states.iter_mut().zip(&expr.states).enumerate() {
+                let (state, value) = (&mut state[block.clone()], value(*node));
+                if S::IS_F32 {
+                    convert(value, state);
+                } else {
+                    let range = first + block.start..first + block.end;
+                    store_state(rounding, range, index, value, state);
+                }
             }
             if let Some(copy) = &mut copy {
                 convert(value(expr.param), &mut copy[block]);

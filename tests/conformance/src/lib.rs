@@ -32,6 +32,7 @@ mod optim;
 mod random;
 mod reduce;
 mod rope;
+mod rounded_states;
 mod routing;
 mod softmax;
 mod strided;
@@ -77,6 +78,7 @@ macro_rules! families {
             embedding { gather gradient frequent }
             index { by_index largest running_sums }
             optim { adamw adamw_groups sgd updates }
+            rounded_states { adamw sgd updates sums }
             random { distribution uniform_distribution keys blocks large_indices }
             routing {
                 top_k grouping dispatch combine weight_gradients weights penalties no_score

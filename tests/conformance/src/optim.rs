@@ -13,7 +13,7 @@ const LENS: [usize; 7] = [0, 1, 4, 7, 19, 1000, 4099];
 const LARGE: [usize; 1] = [50_003];
 
 /// Dtypes of gradients, and of copies of the parameters.
-fn dtypes() -> impl Iterator<Item = (DType, Option<DType>)> {
+pub(crate) fn dtypes() -> impl Iterator<Item = (DType, Option<DType>)> {
     let copies = [None, Some(DType::F32), Some(DType::Bf16)];
     FLOATS.into_iter().flat_map(move |gradient| copies.map(|copy| (gradient, copy)))
 }
@@ -57,7 +57,7 @@ fn check_adamw(
     for _ in 0..STEPS {
         let copy = copy.as_mut().map(|copy| copy.view_mut());
         let (p, g, m, v) = (p.view_mut(), g.view(), m.view_mut(), v.view_mut());
-        target.backend().adamw(step, groups, AdamwArgs { p, g, m, v, copy });
+        target.backend().adamw(step, groups, AdamwArgs { p, g, m, v, copy, rounding: &[] });
     }
     let g = g.wide();
     let of_elements = groups.iter().flat_map(|group| std::iter::repeat_n(group, group.len));
@@ -121,7 +121,8 @@ pub fn sgd(target: &Target) {
                 for _ in 0..STEPS {
                     let momentum = momentum.as_mut().map(|momentum| momentum.view_mut());
                     let copy = copy.as_mut().map(|copy| copy.view_mut());
-                    let args = SgdArgs { p: p.view_mut(), g: g.view(), momentum, copy };
+                    let (p, g) = (p.view_mut(), g.view());
+                    let args = SgdArgs { p, g, momentum, copy, rounding: &[] };
                     target.backend().sgd(&step, args);
                 }
                 let factor = if has_momentum { f64::from(step.momentum) } else { 0.0 };
@@ -216,6 +217,7 @@ pub fn updates(target: &Target) {
                     param: p.view_mut(),
                     gradient: g.view(),
                     states: vec![first.view_mut(), second.view_mut()],
+                    rounding: &[],
                     copy: copy.as_mut().map(|copy| copy.view_mut()),
                 };
                 target.backend().apply_update(&update, operands);

@@ -2,7 +2,7 @@
 
 use half::bf16;
 use meshwright::backend::ops::optim::{AdamwArgs, SgdArgs};
-use meshwright::backend::{AdamGroup, AdamStep, DType, SgdStep};
+use meshwright::backend::{AdamGroup, AdamStep, DType, SgdStep, StateRounding};
 
 use crate::report::{Report, Work};
 use crate::{Number, PARAMETERS, filled, view, view_mut};
@@ -30,23 +30,26 @@ pub fn rows<T: Number>(report: &mut Report) {
         total += cpu.sum_squares(view(&g));
     });
     assert!(total.is_finite(), "the gradients are finite");
-    adamw::<T>(report, "adamw", 1, PARAMETERS);
+    adamw::<f32, T>(report, "adamw", 1, PARAMETERS);
 }
 
 /// Every optimizer on more parameters than any cache holds.
 pub fn beyond_cache(report: &mut Report) {
     const MANY: usize = 1 << 26;
-    adamw::<f32>(report, "adamw", 0, MANY);
-    adamw::<bf16>(report, "adamw with a bf16 copy", 0, MANY);
+    adamw::<f32, f32>(report, "adamw", 0, MANY);
+    adamw::<f32, bf16>(report, "adamw with a bf16 copy", 0, MANY);
+    adamw::<bf16, bf16>(report, "adamw with moments and a copy in bf16", 0, MANY);
     let (mut p, mut state) = (filled::<f32>(MANY, 0.5), filled::<f32>(MANY, 0.1));
     let (g, mut copy) = (filled::<f32>(MANY, 0.1), filled::<bf16>(MANY, 0.0));
     report.row("sgd with momentum", 0, Work::Bytes(20 * MANY), |cpu| {
         let momentum = Some(view_mut(&mut state));
-        cpu.sgd(&SGD, SgdArgs { p: view_mut(&mut p), g: view(&g), momentum, copy: None });
+        let (p, g) = (view_mut(&mut p), view(&g));
+        cpu.sgd(&SGD, SgdArgs { p, g, momentum, copy: None, rounding: &[] });
     });
     report.row("sgd with momentum and a bf16 copy", 0, Work::Bytes(22 * MANY), |cpu| {
         let (momentum, copy) = (Some(view_mut(&mut state)), Some(view_mut(&mut copy)));
-        cpu.sgd(&SGD, SgdArgs { p: view_mut(&mut p), g: view(&g), momentum, copy });
+        let (p, g) = (view_mut(&mut p), view(&g));
+        cpu.sgd(&SGD, SgdArgs { p, g, momentum, copy, rounding: &[] });
     });
     report.row("lerp, moving average", 0, Work::Bytes(12 * MANY), |cpu| {
         cpu.lerp(view_mut(&mut state), view(&p), 0.1);
@@ -62,16 +65,20 @@ pub fn beyond_cache(report: &mut Report) {
     });
 }
 
-/// Four f32 are read per parameter and three written; the copy is another one unless `T` is f32.
-fn adamw<T: Number>(report: &mut Report, name: &str, calls: usize, len: usize) {
-    let [mut p, mut m, mut v] = [0.5, 0.1, 0.1].map(|value| filled::<f32>(len, value));
+/// Parameter and moments, which are of type `S`, are read and written, and the gradient is read; the copy is written
+/// unless `T` is f32.
+fn adamw<S: Number, T: Number>(report: &mut Report, name: &str, calls: usize, len: usize) {
+    let mut p = filled::<f32>(len, 0.5);
+    let [mut m, mut v] = [0.1, 0.1].map(|value| filled::<S>(len, value));
+    let rounding = [StateRounding::contiguous(1, 0, len)];
+    let rounding = if S::DTYPE == DType::F32 { &[] } else { &rounding[..] };
     let g = filled::<f32>(len, 0.1);
     let extra = if T::DTYPE == DType::F32 { 0 } else { size_of::<T>() };
     let group = AdamGroup { len, lr: 1e-3, weight_decay: 0.1 };
     let mut copy = filled::<T>(if extra > 0 { len } else { 0 }, 0.0);
-    report.row(name, calls, Work::Bytes((28 + extra) * len), |cpu| {
+    report.row(name, calls, Work::Bytes((12 + 4 * size_of::<S>() + extra) * len), |cpu| {
         let (p, m, v) = (view_mut(&mut p), view_mut(&mut m), view_mut(&mut v));
         let copy = if extra > 0 { Some(view_mut(&mut copy)) } else { None };
-        cpu.adamw(&ADAM, &[group], AdamwArgs { p, g: view(&g), m, v, copy });
+        cpu.adamw(&ADAM, &[group], AdamwArgs { p, g: view(&g), m, v, copy, rounding });
     });
 }

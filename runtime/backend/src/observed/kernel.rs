@@ -123,6 +123,7 @@ kernel_ops! {
     Adamw => "adamw",
     SgdKernel => "sgd",
     ApplyUpdate => "apply_update",
+    RoundState => "round_state",
     FillNormal => "fill_normal",
     FillUniform => "fill_uniform",
     TopK => "top_k",

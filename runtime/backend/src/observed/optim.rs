@@ -1,7 +1,10 @@
 //! Optimizers.
 
 use crate::ops::optim::{AdamwArgs, SgdArgs};
-use crate::{AdamGroup, AdamStep, OptimizerOps, SgdStep, UpdateExpr, UpdateOperands};
+use crate::{
+    AdamGroup, AdamStep, OptimizerOps, SgdStep, StateRounding, UpdateExpr, UpdateOperands, View,
+    ViewMut,
+};
 
 use super::bytes::{OperandBytes, bytes_of};
 use super::{KernelOp, ObservedBackend};
@@ -29,5 +32,19 @@ impl OptimizerOps for ObservedBackend {
         let _launch =
             self.report_pass(KernelOp::ApplyUpdate, [gradient.len(), 0], gradient.dtype(), bytes);
         self.backend.apply_update(expr, operands);
+    }
+
+    fn round_state(
+        &self,
+        state: usize,
+        x: View,
+        accumulate: bool,
+        out: ViewMut,
+        rounding: &[StateRounding],
+    ) {
+        let read = if accumulate { out.moved() } else { 0 };
+        let bytes = [x.moved() + read, out.moved()];
+        let _launch = self.report_pass(KernelOp::RoundState, [x.len(), 0], x.dtype(), bytes);
+        self.backend.round_state(state, x, accumulate, out, rounding);
     }
 }

@@ -22,6 +22,7 @@ pub mod reduce;
 pub mod rope;
 pub mod routing;
 pub mod softmax;
+pub(crate) mod state_rounding;
 pub mod strided_copy;
 pub mod weight_dropout;
 
@@ -50,6 +51,7 @@ pub use routing::{
     RoutingShape,
 };
 pub use softmax::SoftmaxOps;
+pub use state_rounding::StateRounding;
 pub use strided_copy::{CopyDim, StridedCopy};
 pub use weight_dropout::{GlobalPositions, WeightDropout};
 

@@ -1,5 +1,6 @@
 //! Optimizer steps over shards of parameters.
 
+use crate::ops::state_rounding::StateRounding;
 use crate::{DryRunBackend, UpdateExpr, UpdateOperands, View, ViewMut};
 
 /// Optimizer kernels.
@@ -11,12 +12,23 @@ pub trait OptimizerOps {
     fn sgd(&self, step: &SgdStep, args: SgdArgs);
     /// Applies one step of a user-defined optimizer, elementwise.
     fn apply_update(&self, expr: &UpdateExpr, operands: UpdateOperands<'_>);
+    /// Rounds `x`, f32 or bf16, to bf16 by the bits of state number `state`; see [`StateRounding`]. With `accumulate`,
+    /// it is the sum of `out` and `x`, in f32, that is rounded.
+    fn round_state(
+        &self,
+        state: usize,
+        x: View,
+        accumulate: bool,
+        out: ViewMut,
+        rounding: &[StateRounding],
+    );
 }
 
 impl OptimizerOps for DryRunBackend {
     fn adamw(&self, _: &AdamStep, _: &[AdamGroup], _: AdamwArgs) {}
     fn sgd(&self, _: &SgdStep, _: SgdArgs) {}
     fn apply_update(&self, _: &UpdateExpr, _: UpdateOperands<'_>) {}
+    fn round_state(&self, _: usize, _: View, _: bool, _: ViewMut, _: &[StateRounding]) {}
 }
 
 /// Operands of [`OptimizerOps::adamw`], equally long.
@@ -25,12 +37,14 @@ pub struct AdamwArgs<'a> {
     pub p: ViewMut<'a>,
     /// Gradient, f32 or bf16.
     pub g: View<'a>,
-    /// First moment, f32, updated.
+    /// First moment, f32 or bf16, updated.
     pub m: ViewMut<'a>,
-    /// Second moment, f32, updated.
+    /// Second moment, of the same dtype, updated.
     pub v: ViewMut<'a>,
     /// A copy of the new weights in the compute dtype, written.
     pub copy: Option<ViewMut<'a>>,
+    /// Rounding of the moments, states 0 and 1, in the order of the elements; empty if they are f32.
+    pub rounding: &'a [StateRounding],
 }
 
 /// Operands of [`OptimizerOps::sgd`], equally long.
@@ -39,17 +53,20 @@ pub struct SgdArgs<'a> {
     pub p: ViewMut<'a>,
     /// Gradient, f32 or bf16.
     pub g: View<'a>,
-    /// Momentum buffer, f32, updated.
+    /// Momentum buffer, f32 or bf16, updated.
     pub momentum: Option<ViewMut<'a>>,
     /// A copy of the new weights in the compute dtype, written.
     pub copy: Option<ViewMut<'a>>,
+    /// Rounding of the momentum, state 0, in the order of the elements; empty if it is f32.
+    pub rounding: &'a [StateRounding],
 }
 
 /// One step of AdamW (Loshchilov and Hutter 2019) as PyTorch computes it, with the learning rate and weight decay of a
 /// [group](AdamGroup).
 ///
 /// With `g' = g * grad_scale`: `p *= 1 - lr * weight_decay`, `m = beta1 * m + (1 - beta1) * g'`,
-/// `v = beta2 * v + (1 - beta2) * g'^2`, `p -= lr * (m / bias_correction1) / (sqrt(v / bias_correction2) + eps)`.
+/// `v = beta2 * v + (1 - beta2) * g'^2`, `p -= lr * (m / bias_correction1) / (sqrt(v / bias_correction2) + eps)`. New
+/// moments are rounded when they are stored, after `p` was computed from them in f32.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct AdamStep {
     /// Decay of the first moment. In f64, because a rounded `1 - beta1` has few digits if the decay is close to 1.

@@ -23,6 +23,10 @@ pub const COMMON: &str = include_str!("device.cuh");
 /// The header of generated elementwise kernels.
 pub(super) const MAP: &str = concat!(include_str!("philox.cuh"), include_str!("map.cuh"));
 
+/// The header of generated updates of optimizers with bf16 state.
+pub(super) const STATE_ROUNDING: &str =
+    concat!(include_str!("philox.cuh"), include_str!("state_rounding.cuh"));
+
 pub(super) static COMBINE: KernelSource = source!("combine");
 pub(super) static CONVOLUTION: KernelSource = source!("convolution");
 pub(super) static ELEMENTS: KernelSource = source!("elements");
@@ -32,7 +36,7 @@ pub(super) static INDEX: KernelSource = source!("index");
 pub(super) static LOSS: KernelSource = source!("loss", "row.cuh");
 pub(super) static MIDDLE_DIM: KernelSource = source!("middle_dim");
 pub(super) static NORM: KernelSource = source!("norm", "row.cuh");
-pub(super) static OPTIM: KernelSource = source!("optim");
+pub(super) static OPTIM: KernelSource = source!("optim", "philox.cuh", "state_rounding.cuh");
 pub(super) static PARTIALS: KernelSource = source!("partials");
 pub(super) static RANDOM: KernelSource = source!("random", "philox.cuh");
 pub(super) static REDUCE: KernelSource = source!("reduce");

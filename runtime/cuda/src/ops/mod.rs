@@ -24,5 +24,6 @@ pub mod row_parts;
 mod rows;
 mod softmax;
 mod sort;
+mod state_rounding;
 mod strided;
 mod strided_copy;

@@ -81,6 +81,7 @@ impl<'a> Kinds<'a> {
             op if is_loss(op) || self.is_head[context] => Computation::Head,
             KernelOp::Adamw
             | KernelOp::SgdKernel
+            | KernelOp::RoundState
             | KernelOp::ApplyUpdate
             | KernelOp::SumSquares => Computation::Update,
             KernelOp::MergeAttention => Computation::AttentionKernels,

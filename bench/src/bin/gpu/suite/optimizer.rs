@@ -1,7 +1,7 @@
 //! The optimizer's pass over parameters.
 
 use meshwright::backend::ops::optim::AdamwArgs;
-use meshwright::backend::{AdamGroup, AdamStep, DType};
+use meshwright::backend::{AdamGroup, AdamStep, DType, StateRounding};
 
 use super::report::{Report, Work};
 use super::sizes::Sizes;
@@ -23,7 +23,15 @@ pub fn rows(report: &mut Report, sizes: &Sizes) {
     report.row("adamw with a bf16 copy", Work::Bytes(30.0 * len as f64), |backend| {
         let [p, m, v] = [&mut p, &mut m, &mut v].map(|x| x.view_mut());
         let copy = Some(copy.view_mut());
-        backend.adamw(&step, &[group], AdamwArgs { p, g: g.view(), m, v, copy });
+        backend.adamw(&step, &[group], AdamwArgs { p, g: g.view(), m, v, copy, rounding: &[] });
+    });
+    let [mut m, mut v] = [(); 2].map(|()| report.random(DType::Bf16, len));
+    let rounding = [StateRounding::contiguous(1, 0, len)];
+    let name = "adamw with moments and a copy in bf16";
+    report.row(name, Work::Bytes(22.0 * len as f64), |backend| {
+        let [p, m, v] = [&mut p, &mut m, &mut v].map(|x| x.view_mut());
+        let (copy, rounding) = (Some(copy.view_mut()), &rounding[..]);
+        backend.adamw(&step, &[group], AdamwArgs { p, g: g.view(), m, v, copy, rounding });
     });
     report.row("sum_squares", Work::Bytes(4.0 * len as f64), |backend| {
         std::hint::black_box(backend.sum_squares(g.view()));

@@ -53,10 +53,15 @@ impl Structure {
         structure
     }
 
-    /// The kernel of an optimizer update.
-    pub(super) fn of_update(expr: &UpdateExpr, gradient: DType, copy: Option<DType>) -> Structure {
+    /// The kernel of an optimizer update, for the dtypes of the gradient and of the states.
+    pub(super) fn of_update(
+        expr: &UpdateExpr,
+        [gradient, state]: [DType; 2],
+        copy: Option<DType>,
+    ) -> Structure {
         let copy = copy.map_or(u32::MAX, |dtype| dtype as u32);
-        let mut words = vec![[2, gradient as u32, copy], [expr.states.len() as u32, 0, 0]];
+        let states = [expr.states.len() as u32, state as u32, 0];
+        let mut words = vec![[2, gradient as u32, copy], states];
         for node in &expr.nodes {
             words.push(update_word(node));
             if let UpdateNode::Call(function, ..) = node {
