@@ -4,6 +4,7 @@ use meshwright_backend::ops::optim::AdamwArgs;
 use meshwright_backend::{AdamGroup, AdamStep};
 
 use super::ranges::{check_fraction, check_nonnegative};
+use super::slice_buffers::SliceOperands;
 use super::{FlatSlice, FlatSlices, Group, Optimizer, UpdateRule, Updated};
 
 /// The kinds of state of each parameter: first and second moment.
@@ -62,8 +63,9 @@ impl UpdateRule for AdamWOptions {
             bias_correction2: (1.0 - beta2.powf(number)) as f32,
             grad_scale: step.grad_scale(),
         };
-        slices.update_fused(KINDS, |params, gradient, [first, second], copy| {
-            let args = AdamwArgs { p: params, g: gradient, m: first, v: second, copy };
+        slices.update_fused(KINDS, |operands| {
+            let SliceOperands { params: p, gradient: g, states: [m, v], rounding, copy } = operands;
+            let args = AdamwArgs { p, g, m, v, copy, rounding };
             step.rank().backend().adamw(&kernel, &groups, args);
         })
     }

@@ -37,7 +37,7 @@ impl Ema {
             panic!("{message}");
         }
         let groups = ParamGroups::default();
-        let state = |unit| UnitState::new(rank, unit, &groups, |_| &KINDS);
+        let state = |unit| UnitState::new(rank, unit, &groups, DType::F32, |_| &KINDS);
         let trained = units.iter().filter(|unit| !unit.is_frozen());
         let mut ema = Ema { rank: rank.clone(), decay, states: trained.map(state).collect() };
         ema.copy_params();

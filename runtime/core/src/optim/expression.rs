@@ -181,6 +181,7 @@ mod tests {
                 param: got_p.view_mut(),
                 gradient: gradient.view(),
                 states: vec![got_m.view_mut(), got_v.view_mut()],
+                rounding: &[],
                 copy: Some(copy.view_mut()),
             };
             CpuBackend::new(threads).unwrap().apply_update(&expr, operands);

@@ -56,7 +56,7 @@ impl MadeUpShard {
     pub(super) fn update<const N: usize>(
         &mut self,
         kinds: [&str; N],
-        kernel: impl FnOnce(ViewMut<'_>, View<'_>, [ViewMut<'_>; N], Option<ViewMut<'_>>),
+        kernel: impl FnOnce(ViewMut<'_>, View<'_>, [ViewMut<'_>; N]),
     ) {
         let kept: Vec<&str> = self.states.iter().map(|(kind, _)| *kind).collect();
         check_kinds_are_kept(&kinds, &kept);
@@ -67,7 +67,7 @@ impl MadeUpShard {
             }
         }
         let views = views.map(|view| view.expect("an update names each of its states once"));
-        kernel(self.params.view_mut(), self.gradient.view(), views, None);
+        kernel(self.params.view_mut(), self.gradient.view(), views);
     }
 
     /// Returns the elements.

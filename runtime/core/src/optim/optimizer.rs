@@ -8,6 +8,8 @@ use crate::tensor::{
     Applicable, Checks, Gradients, Rank, Summed, Unit, forget_expert_loads, update_choice_biases,
 };
 
+use meshwright_backend::DType;
+
 use super::rule::{ModelUpdate, check_rule, rule_error};
 use super::shard_check::check_shards;
 use super::unit_state::{GroupRange, check_units_differ, check_units_selected};
@@ -78,7 +80,8 @@ impl<R: UpdateRule> Optimizer<R> {
                 unchecked.push(group);
             }
         }
-        let state = |unit| UnitState::new(rank, unit, groups, |group| rule.state_kinds(group));
+        let (dtype, kinds) = (rank.state_dtype(), |group| rule.state_kinds(group));
+        let state = |unit| UnitState::new(rank, unit, groups, dtype, kinds);
         let states = units.iter().map(state).collect();
         let model_update = rule.model_update(rank, units, groups);
         let compared = describe_compared(rank, units, &rule, groups).into();
@@ -200,8 +203,8 @@ impl<R: UpdateRule> Optimizer<R> {
 const NOTHING_TRAINED: &str =
     "nothing is trained: all parameters are frozen; remove `#[frozen]` from a field";
 
-/// Describes a rule with its options, with parameter groups other than the default ones, and with the units if they are
-/// not all of the rank, as far as ranks compare them.
+/// Describes a rule with its options, with the dtype of state and with parameter groups other than the default ones, and
+/// with the units if they are not all of the rank, as far as ranks compare them.
 fn describe_compared(
     rank: &Rank,
     units: &[Rc<Unit>],
@@ -211,6 +214,9 @@ fn describe_compared(
     let mut text = rule.name().to_owned();
     if let Some(options) = rule.options() {
         text += &format!(" with {options}");
+    }
+    if rank.state_dtype() != DType::F32 {
+        text += &format!(" with state in {}", rank.state_dtype());
     }
     if *groups != ParamGroups::default() {
         text += &format!(" in {groups:?}");

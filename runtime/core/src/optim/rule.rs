@@ -50,8 +50,8 @@ pub trait UpdateRule: fmt::Debug + Send + Sync {
     /// Returns the name for `--optimizer` and messages.
     fn name(&self) -> &str;
 
-    /// Returns the kinds of state of each parameter in `group`: tensors of f32 of the parameter's shape, initially
-    /// zeros.
+    /// Returns the kinds of state of each parameter in `group`: tensors of the parameter's shape, initially zeros. They
+    /// are stored in [`Settings::state`](crate::tensor::Settings::state), and an update computes on them in f32.
     ///
     /// Checkpoints name the state `kind.path`. Kinds are lower-case letters, digits and underscores.
     fn state_kinds(&self, group: Group) -> &'static [&'static str];

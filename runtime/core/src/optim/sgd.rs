@@ -6,6 +6,7 @@ use meshwright_backend::SgdStep;
 use meshwright_backend::ops::optim::SgdArgs;
 
 use super::ranges::{check_fraction, check_nonnegative};
+use super::slice_buffers::SliceOperands;
 use super::{FlatSlice, Group, Optimizer, UpdateRule, Updated};
 
 /// The kind of state of each parameter, unless the momentum is 0.
@@ -55,13 +56,15 @@ impl UpdateRule for SgdOptions {
         };
         let backend = step.rank().backend();
         if self.momentum == 0.0 {
-            slice.update_fused([], |params, gradient, [], copy| {
-                backend.sgd(&kernel, SgdArgs { p: params, g: gradient, momentum: None, copy });
+            slice.update_fused([], |operands| {
+                let SliceOperands { params: p, gradient: g, rounding, copy, .. } = operands;
+                backend.sgd(&kernel, SgdArgs { p, g, momentum: None, copy, rounding });
             })
         } else {
-            slice.update_fused(KINDS, |params, gradient, [momentum], copy| {
-                let momentum = Some(momentum);
-                backend.sgd(&kernel, SgdArgs { p: params, g: gradient, momentum, copy });
+            slice.update_fused(KINDS, |operands| {
+                let SliceOperands { params: p, gradient: g, states, rounding, copy } = operands;
+                let momentum = states.into_iter().next();
+                backend.sgd(&kernel, SgdArgs { p, g, momentum, copy, rounding });
             })
         }
     }

@@ -2,23 +2,15 @@
 
 use std::ops::Range;
 
-use crate::tensor::{Gradients, ParamRef, Rank, Summed};
-use meshwright_backend::{UpdateOperands, View, ViewMut};
+use crate::tensor::ParamRef;
+use meshwright_backend::{Buffer, DType, UpdateOperands, View, ViewMut};
 
-use super::Group;
 use super::expression::{ElementValue, Recorder};
 use super::made_up_shard::MadeUpShard;
-use super::slice_buffers::SliceBuffers;
+use super::slice_buffers::{SliceBuffers, SliceOperands};
 use super::slice_param::SliceParam;
 use super::unit_state::{GroupRange, UnitState};
-
-/// Inputs of one optimizer step that are the same for all parameters.
-pub struct OptimizerStep<'a> {
-    rank: &'a Rank,
-    lr: f64,
-    number: u64,
-    grad_scale: f32,
-}
+use super::{Group, OptimizerStep};
 
 /// This rank's elements of consecutive parameters of one group, to be updated once.
 pub struct FlatSlice<'a> {
@@ -44,51 +36,10 @@ pub struct Updated(());
 pub struct SliceViews<'v, const N: usize> {
     /// Parameters, f32.
     pub params: ViewMut<'v>,
-    /// Their gradient, to be multiplied by [`OptimizerStep::grad_scale`].
+    /// Their gradient, f32, to be multiplied by [`OptimizerStep::grad_scale`].
     pub gradient: View<'v>,
-    /// States of the requested kinds, f32.
+    /// States of the requested kinds, f32; a state that is stored in bf16 is widened before, and rounded after.
     pub states: [ViewMut<'v>; N],
-}
-
-impl<'a> OptimizerStep<'a> {
-    /// Creates the inputs of step `number`, from 1.
-    pub(super) fn new<State: Summed>(
-        gradients: &'a Gradients<State>,
-        lr: f64,
-        number: u64,
-    ) -> OptimizerStep<'a> {
-        OptimizerStep { rank: gradients.rank(), lr, number, grad_scale: gradients.gradient_scale() }
-    }
-
-    /// Creates the inputs of step `number` of a check.
-    pub(super) fn made_up(rank: &'a Rank, number: u64) -> OptimizerStep<'a> {
-        OptimizerStep { rank, lr: 0.01, number, grad_scale: 0.5 }
-    }
-
-    /// Returns the context of this rank.
-    pub fn rank(&self) -> &'a Rank {
-        self.rank
-    }
-
-    /// Returns the learning rate, without the factor of a group; see [`FlatSlice::lr`].
-    pub fn lr(&self) -> f64 {
-        self.lr
-    }
-
-    /// Returns the learning rate of a group.
-    pub(super) fn lr_of(&self, group: Group) -> f64 {
-        self.lr * group.lr_scale
-    }
-
-    /// Returns the number of this step, from 1.
-    pub fn number(&self) -> u64 {
-        self.number
-    }
-
-    /// Returns the factor on gradients in [`SliceViews`]: clipping, and the mean over tokens.
-    pub fn grad_scale(&self) -> f32 {
-        self.grad_scale
-    }
 }
 
 impl UnitState {
@@ -154,12 +105,12 @@ impl<'a> FlatSlices<'a> {
     pub(super) fn update_fused<const N: usize>(
         self,
         kinds: [&str; N],
-        kernel: impl FnOnce(ViewMut<'_>, View<'_>, [ViewMut<'_>; N], Option<ViewMut<'_>>),
+        kernel: impl FnOnce(SliceOperands<'_, N>),
     ) -> Updated {
         let [first, last] = [&self.ranges[0], &self.ranges[self.ranges.len() - 1]];
         let range = first.range.start..last.range.end;
         let in_shard = first.in_shard.start..last.in_shard.end;
-        self.buffers.update_range(range, in_shard, kinds, kernel);
+        self.buffers.update_range(self.step, range, in_shard, kinds, kernel);
         Updated(())
     }
 }
@@ -228,10 +179,12 @@ impl<'a> FlatSlice<'a> {
         ) -> (ElementValue<'e>, [ElementValue<'e>; N]),
     ) -> Updated {
         let step = self.step;
-        let expr = Recorder::default().record(step.grad_scale, rule);
-        self.update_fused(kinds, |params, gradient, states, copy| {
-            let operands = UpdateOperands { param: params, gradient, states: states.into(), copy };
-            step.rank.backend().apply_update(&expr, operands);
+        let expr = Recorder::default().record(step.grad_scale(), rule);
+        self.update_fused(kinds, |operands| {
+            let SliceOperands { params: param, gradient, states, rounding, copy } = operands;
+            let states = states.into();
+            let operands = UpdateOperands { param, gradient, states, rounding, copy };
+            step.rank().backend().apply_update(&expr, operands);
         })
     }
 
@@ -249,9 +202,30 @@ impl<'a> FlatSlice<'a> {
         kinds: [&str; N],
         kernels: impl FnOnce(SliceViews<'_, N>),
     ) -> Updated {
-        let backend = self.step.rank.backend();
-        self.update_fused(kinds, |mut params, gradient, states, copy| {
-            kernels(SliceViews { params: params.reborrow(), gradient, states });
+        let step = self.step;
+        let (rank, backend) = (step.rank(), step.rank().backend());
+        self.update_fused(kinds, |operands| {
+            let SliceOperands { mut params, gradient, mut states, rounding, copy } = operands;
+            let mut wide = None;
+            if gradient.dtype() != DType::F32 {
+                let wide: &mut Buffer = wide.insert(rank.alloc_scratch(DType::F32, gradient.len()));
+                backend.cast(gradient, wide.view_mut());
+            }
+            let gradient = wide.as_ref().map_or(gradient, Buffer::view);
+            if rounding.is_empty() {
+                kernels(SliceViews { params: params.reborrow(), gradient, states });
+            } else {
+                let mut wide = states.each_ref().map(|state| {
+                    let mut wide = rank.alloc_scratch(DType::F32, state.len());
+                    backend.cast(state.as_view(), wide.view_mut());
+                    wide
+                });
+                let views = wide.each_mut().map(|wide| wide.view_mut());
+                kernels(SliceViews { params: params.reborrow(), gradient, states: views });
+                for (index, (wide, state)) in wide.iter_mut().zip(&mut states).enumerate() {
+                    backend.round_state(index, wide.view(), false, state.reborrow(), rounding);
+                }
+            }
             if let Some(copy) = copy {
                 backend.cast(params.as_view(), copy);
             }
@@ -263,10 +237,10 @@ impl<'a> FlatSlice<'a> {
     pub(super) fn update_fused<const N: usize>(
         self,
         kinds: [&str; N],
-        kernel: impl FnOnce(ViewMut<'_>, View<'_>, [ViewMut<'_>; N], Option<ViewMut<'_>>),
+        kernel: impl FnOnce(SliceOperands<'_, N>),
     ) -> Updated {
         let GroupRange { range, in_shard, .. } = self.range;
-        self.buffers.update_range(range, in_shard, kinds, kernel);
+        self.buffers.update_range(self.step, range, in_shard, kinds, kernel);
         Updated(())
     }
 

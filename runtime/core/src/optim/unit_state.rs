@@ -40,6 +40,7 @@ impl UnitState {
         rank: &Rank,
         unit: &Rc<Unit>,
         groups: &ParamGroups,
+        dtype: DType,
         kinds: impl Fn(Group) -> &'static [&'static str],
     ) -> UnitState {
         let params = unit.params();
@@ -63,7 +64,7 @@ impl UnitState {
             .into_iter()
             .map(|(kind, spans)| {
                 let len = spans.iter().map(Range::len).sum();
-                let buffer = rank.allocator().zeros(DType::F32, len, Category::Optimizer);
+                let buffer = rank.allocator().zeros(dtype, len, Category::Optimizer);
                 StateSlot { kind, spans, buffer }
             })
             .collect();
@@ -75,7 +76,7 @@ impl UnitState {
         self.unit.params()
     }
 
-    /// Returns the state, by kind, of the elements of a parameter that this rank [owns](ParamRef::owned).
+    /// Returns the state, by kind, in f32 or bf16, of the elements of a parameter that this rank [owns](ParamRef::owned).
     pub fn states_of(&self, param: &ParamRef) -> Vec<(&'static str, View<'_>)> {
         let owned = param.owned_in_shard();
         let slots = self.slots.iter();

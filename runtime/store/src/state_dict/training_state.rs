@@ -80,7 +80,7 @@ pub fn with_shard_entries<T>(
 pub(super) struct SavedValues<'a> {
     param: &'a ParamRef,
     kind: &'static str,
-    /// The elements that the rank owns, in f32, or of a frozen parameter in the compute dtype.
+    /// The elements that the rank owns, in f32; or in bf16, of a frozen parameter or of the optimizer.
     pub values: View<'a>,
 }
 
@@ -249,7 +249,14 @@ fn load_states(checkpoint: &Checkpoint, states: &mut [UnitState]) -> Result<(), 
                     checkpoint.read_into(&tensor_name(kind, &param), &shape, &tensor_box, part)?;
                     rest = after;
                 }
-                buffer.write(&values);
+                match buffer.dtype() {
+                    // Numbers of a bf16 state are saved exactly; those of an f32 state are rounded to the nearest.
+                    DType::Bf16 => {
+                        buffer
+                            .write(&values.iter().copied().map(bf16::from_f32).collect::<Vec<_>>());
+                    }
+                    _ => buffer.write(&values),
+                }
             }
         }
     }

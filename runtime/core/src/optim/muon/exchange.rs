@@ -244,6 +244,9 @@ fn advance_momentum(
     if owned.is_empty() {
         return;
     }
+    let (start, own) = (matrix.param.range().start, matrix.param.owned());
+    let range = start + own.start..start + own.end;
+    let rounding = step.state_rounding(matrix.param.unit(), &range);
     let [momentum] = state.state_views(KINDS, &owned);
     // A Nesterov step with learning rate -1 from zero is the direction.
     let kernel = SgdStep {
@@ -255,7 +258,8 @@ fn advance_momentum(
     };
     backend.fill(direction.reborrow(), 0.0);
     let gradient = matrix.param.owned_gradient();
-    let args = SgdArgs { p: direction, g: gradient.view(), momentum: Some(momentum), copy: None };
+    let (g, momentum) = (gradient.view(), Some(momentum));
+    let args = SgdArgs { p: direction, g, momentum, copy: None, rounding: &rounding };
     backend.sgd(&kernel, args);
 }
 
@@ -278,7 +282,7 @@ fn apply_direction(
         grad_scale: 1.0,
     };
     slice.change_params(|params, copy| {
-        let args = SgdArgs { p: params, g: direction, momentum: None, copy };
+        let args = SgdArgs { p: params, g: direction, momentum: None, copy, rounding: &[] };
         step.rank().backend().sgd(&kernel, args);
     });
 }
