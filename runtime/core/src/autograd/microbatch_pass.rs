@@ -191,8 +191,10 @@ impl MicrobatchPass {
             WeightGradients::Now { complete } => (CompletedUnits::Listed(complete.to_vec()), false),
             WeightGradients::Deferred => (CompletedUnits::None, true),
         };
-        let can_defer = rank.zero_stage() < ZeroStage::Gradients;
-        let jobs = (is_deferred && can_defer).then(Vec::new);
+        // The gradient of a micro-batch is complete after it, if the sum of micro-batches is kept apart.
+        let is_complete =
+            rank.zero_stage() >= ZeroStage::Gradients || rank.gradient_dtype() != DType::F32;
+        let jobs = (is_deferred && !is_complete).then(Vec::new);
         let losses = self.losses.unwrap_or_default();
         let jobs = rank.with_tape(&mut self.tape, || {
             run_micro_batch(rank, step, completed, || {

@@ -232,6 +232,16 @@ impl Rank {
         self.context.settings.reduce
     }
 
+    /// Returns the dtype in which gradients of parameters are kept between micro-batches.
+    pub fn gradient_dtype(&self) -> DType {
+        self.context.settings.gradients
+    }
+
+    /// Returns the dtype of the state of optimizers.
+    pub fn state_dtype(&self) -> DType {
+        self.context.settings.state
+    }
+
     /// Returns true if cross-entropies keep the losses of rows.
     pub(crate) fn keeps_row_losses(&self) -> bool {
         self.context.settings.row_losses

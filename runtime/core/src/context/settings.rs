@@ -14,6 +14,12 @@ pub struct Settings {
     pub compute: DType,
     /// Dtype of gradient reductions over the data axes and `cp`. They are accumulated in f32 before and after.
     pub reduce: DType,
+    /// Dtype in which the gradients of parameters are kept between micro-batches and until the update: `F32`, or `Bf16`.
+    /// Each micro-batch is added in f32, and in bf16 the sum is rounded stochastically.
+    pub gradients: DType,
+    /// Dtype of the moments and other state of optimizers: `F32`, or `Bf16` rounded stochastically after each update,
+    /// which is computed in f32. Master weights and moving averages are always f32.
+    pub state: DType,
     /// ZeRO stage: which state is sharded over the `fsdp`, `ep` and `cp` axes.
     pub zero: ZeroStage,
     /// Limit in bytes of all buffers of the rank together; `None` for the memory of the machine.
@@ -52,6 +58,8 @@ impl Settings {
             seed,
             compute: DType::F32,
             reduce: DType::F32,
+            gradients: DType::F32,
+            state: DType::F32,
             zero: ZeroStage::Replicated,
             memory_limit: None,
             logits_limit: None,

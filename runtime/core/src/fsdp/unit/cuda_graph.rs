@@ -58,7 +58,7 @@ impl Unit {
         };
         let own = self.values.own.borrow().as_deref().map(address);
         let gradient = self.gradient.whole.borrow().as_ref().map(address);
-        let shard = self.gradient.shard.borrow().as_ref().map(address);
-        [whole, own, gradient, shard]
+        let kept = self.gradient.kept.borrow().as_ref().map(address);
+        [whole, own, gradient, kept]
     }
 }

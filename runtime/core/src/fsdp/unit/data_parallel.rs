@@ -46,8 +46,9 @@ impl Unit {
         self.reset_contributions();
         self.reopen_gradient();
         self.gradient.is_tie_summed.set(false);
-        if let Some(shard) = &mut *self.gradient.shard.borrow_mut() {
-            shard.view_mut().clear();
+        self.gradient.roundings.set(0);
+        if let Some(kept) = &mut *self.gradient.kept.borrow_mut() {
+            kept.view_mut().clear();
         }
     }
 
@@ -90,7 +91,7 @@ impl Unit {
     /// Starts the reduction of the gradient of a micro-batch, which is complete on this rank, in the background. Below
     /// ZeRO stage 2, micro-batches are accumulated first, and the last one, `is_last`, starts the reduction.
     pub(crate) fn start_reduction(&self, is_last: bool) {
-        let per_micro_batch = self.stage() >= ZeroStage::Gradients;
+        let per_micro_batch = self.is_gradient_transient();
         if self.is_empty()
             || self.is_gradient_complete()
             || !(is_last || per_micro_batch)
@@ -103,7 +104,7 @@ impl Unit {
         if per_micro_batch && !self.reduction.has_contribution.replace(false) {
             // No rank contributes in this backward.
             if is_last {
-                self.start_replica_all_reduce();
+                self.start_last_reduction();
             }
             return;
         }
@@ -119,17 +120,51 @@ impl Unit {
         if per_micro_batch {
             self.reset_contributions();
         }
-        if self.stage() == ZeroStage::Replicated {
+        if self.stage() >= ZeroStage::Gradients {
+            self.start_reduce_scatter(self.take_payload(), is_last);
+            return;
+        }
+        if per_micro_batch {
+            let whole = self.gradient.whole.take().expect("a gradient of this backward");
+            self.keep_gradient(0..self.len(), whole.view(), true, self.sum_axes());
+        }
+        if is_last {
+            self.start_last_reduction();
+        }
+    }
+
+    /// Starts the first collective of the last reduction of a step: below ZeRO stage 2, of the gradient of all
+    /// micro-batches, and above, of the sums that they have left.
+    fn start_last_reduction(&self) {
+        if self.stage() != ZeroStage::Optimizer {
             self.start_replica_all_reduce();
+        } else if self.is_gradient_transient() {
+            let payload = {
+                let kept = self.gradient.kept.borrow();
+                self.copy_payload(kept.as_ref().expect("an allocated gradient").view())
+            };
+            self.start_reduce_scatter(payload, true);
         } else {
-            let payload = self.take_payload();
-            let group = self.rank.process_group(self.shard_axes());
-            let site = self.site("gradient");
-            let pending = group.start_reduce_scatter_in_place(&site, payload, &self.shard_blocks());
-            *self.reduction.stage.borrow_mut() = ReductionStage::ReduceScatter { pending, is_last };
-            if self.reduces_in_own_memory() || self.has_replicas() {
-                self.rank.note_reduce_scatter(&self.this);
-            }
+            self.start_reduce_scatter(self.take_payload(), true);
+        }
+    }
+
+    fn start_reduce_scatter(&self, payload: Buffer, is_last: bool) {
+        let group = self.rank.process_group(self.shard_axes());
+        let site = self.site("gradient");
+        let pending = group.start_reduce_scatter_in_place(&site, payload, &self.shard_blocks());
+        *self.reduction.stage.borrow_mut() = ReductionStage::ReduceScatter { pending, is_last };
+        if self.reduces_in_own_memory() || self.has_replicas() {
+            self.rank.note_reduction(&self.this);
+        }
+    }
+
+    /// Waits for the first collective of the reduction, if it is in progress.
+    pub(super) fn finish_first_collective(&self) {
+        if self.stage() == ZeroStage::Replicated {
+            self.finish_reduction();
+        } else {
+            self.finish_reduce_scatter();
         }
     }
 
@@ -143,8 +178,9 @@ impl Unit {
         let arrived = pending.wait().unwrap_or_else(|error| fail(error));
         let backend = self.rank.backend();
         let sum = arrived.view().slice(self.shard());
-        if let Some(shard) = &mut *self.gradient.shard.borrow_mut() {
-            backend.add_assign(shard.view_mut(), sum);
+        if self.is_gradient_transient() {
+            let accumulate = self.stage() >= ZeroStage::Gradients;
+            self.keep_gradient(self.shard(), sum, accumulate, self.replica_axes());
         } else if arrived.dtype() == DType::F32 {
             *self.gradient.whole.borrow_mut() = Some(arrived);
         } else if let Some(whole) = &mut *self.gradient.whole.borrow_mut() {
@@ -162,14 +198,13 @@ impl Unit {
         let ReductionStage::AllReduce(pending) = stage else { return };
         let arrived = pending.wait().unwrap_or_else(|error| fail(error));
         let backend = self.rank.backend();
-        let mut shard = self.gradient.shard.borrow_mut();
-        let mut whole = self.gradient.whole.borrow_mut();
-        match (&mut *shard, &mut *whole) {
-            (Some(shard), _) => backend.cast(arrived.view(), shard.view_mut()),
-            (None, Some(whole)) => {
-                backend.cast(arrived.view(), whole.view_mut().into_slice(self.shard()));
-            }
-            (None, whole) => *whole = Some(arrived),
+        if self.is_gradient_transient() {
+            self.keep_gradient(self.shard(), arrived.view(), false, AxisSet::NONE);
+            return;
+        }
+        match &mut *self.gradient.whole.borrow_mut() {
+            Some(whole) => backend.cast(arrived.view(), whole.view_mut().into_slice(self.shard())),
+            whole => *whole = Some(arrived),
         }
     }
 
@@ -179,13 +214,17 @@ impl Unit {
             return;
         }
         let group = self.rank.process_group(self.replica_axes());
-        let payload = if self.stage() == ZeroStage::Replicated {
+        let is_first = self.stage() == ZeroStage::Replicated;
+        let payload = if is_first && !self.is_gradient_transient() {
             self.take_payload()
         } else {
             self.copy_payload(self.reduced_gradient().view())
         };
         let pending = group.start_all_reduce(&self.site("gradient"), ReduceOp::Sum, payload);
         *self.reduction.stage.borrow_mut() = ReductionStage::AllReduce(pending);
+        if is_first && self.is_gradient_transient() {
+            self.rank.note_reduction(&self.this);
+        }
     }
 
     /// Returns the axes whose ranks hold the same shard.
@@ -200,7 +239,7 @@ impl Unit {
 
     /// Returns true if the memory of a gradient that is being reduced is free after it.
     fn reduces_in_own_memory(&self) -> bool {
-        self.stage() >= ZeroStage::Gradients || self.rank.reduce_dtype() != DType::F32
+        self.is_gradient_transient() || self.rank.reduce_dtype() != DType::F32
     }
 
     /// Removes and returns the flat gradient in the reduce dtype: the buffer itself, or a copy.

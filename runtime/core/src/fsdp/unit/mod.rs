@@ -4,7 +4,8 @@
 mod cuda_graph;
 mod data_parallel;
 mod gradient;
-mod reduce_scatters;
+mod reductions;
+mod state_rounding;
 mod values;
 
 use std::cell::{Cell, OnceCell, RefCell};
@@ -308,11 +309,18 @@ impl Unit {
     /// Gathers `own`, which is shaped like the shard, from all ranks of the axes that shard the unit, in the order of
     /// the flat buffers. At ZeRO stage 0 that is `own`; above, all of these ranks call it.
     pub(crate) fn gather_shards(&self, own: View<'_>) -> Buffer {
-        let mut whole = self.rank.alloc_scratch(DType::F32, self.len());
+        let (rank, backend) = (&self.rank, self.rank.backend());
+        let mut whole = rank.alloc_scratch(DType::F32, self.len());
         if self.stage() == ZeroStage::Replicated {
-            self.rank.backend().cast(own, whole.view_mut());
+            backend.cast(own, whole.view_mut());
             return whole;
         }
+        let mut wide = None;
+        if own.dtype() != DType::F32 {
+            let wide: &mut Buffer = wide.insert(rank.alloc_scratch(DType::F32, own.len()));
+            backend.cast(own, wide.view_mut());
+        }
+        let own = wide.as_ref().map_or(own, Buffer::view);
         self.rank
             .process_group(self.shard_axes())
             .all_gather(&self.site("gather"), own, whole.view_mut(), &self.shard_blocks())

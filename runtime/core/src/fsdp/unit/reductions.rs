@@ -1,4 +1,4 @@
-//! The reduce-scatters of a rank that are in progress, and when it waits for them.
+//! The reductions of a rank that are in progress and end before the step does, and when it waits for them.
 
 use std::cell::RefCell;
 use std::rc::Weak;
@@ -8,7 +8,7 @@ use crate::context::Rank;
 use super::Unit;
 
 /// Reduce-scatters in progress that end before the step does: the ones of gradients in memory of their own, and the
-/// ones that an all-reduce over the replicas follows.
+/// ones that an all-reduce over the replicas follows; and all-reduces of copies of bf16 gradients.
 ///
 /// They end one behind: when the next one starts. A computation of a pipeline schedule does not wait for those that it
 /// has started itself: its result is sent after it, so the reductions of all positions along `pp` would become one
@@ -16,7 +16,7 @@ use super::Unit;
 #[derive(Default)]
 struct ReduceScatters(RefCell<Vec<Started>>);
 
-/// A reduce-scatter, in the order of their start.
+/// A reduction, in the order of their start.
 struct Started {
     unit: Weak<Unit>,
     /// The computation of a pipeline schedule that has started it.
@@ -24,8 +24,8 @@ struct Started {
 }
 
 impl Rank {
-    /// Notes that the reduce-scatter of `unit` has started.
-    pub(super) fn note_reduce_scatter(&self, unit: &Weak<Unit>) {
+    /// Notes that the first collective of the reduction of `unit` has started.
+    pub(super) fn note_reduction(&self, unit: &Weak<Unit>) {
         let action = self.running_action();
         self.reduce_scatters().borrow_mut().push(Started { unit: Weak::clone(unit), action });
     }
@@ -49,7 +49,7 @@ impl Rank {
             later -= 1;
             let is_due = is_due(started, later);
             if let Some(unit) = started.unit.upgrade().filter(|_| is_due) {
-                unit.finish_reduce_scatter();
+                unit.finish_first_collective();
             }
             !is_due
         });
