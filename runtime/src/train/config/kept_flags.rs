@@ -217,7 +217,8 @@ mod tests {
             "t --mesh 1",
             "t --data /a/b.bin --tied --vocab 300 --ffn 100 --kv-heads 2 --recompute sqrt --seed 18446744073709551615",
             "t --mesh pp=2,dp=2 --mesh-order dp,pp --schedule interleaved --virtual-stages 3 --stages 1,1,1,1,1,1 \
-             --micro-batches 4 --layers 6 --batch 8 --dtype bf16 --reduce-dtype bf16",
+             --micro-batches 4 --layers 6 --batch 8 --dtype bf16 --reduce-dtype bf16 --state-dtype bf16 \
+             --grad-dtype bf16",
             "t --mesh pp=2 --schedule /a/b.csv --stages /a/b.json",
             "t --mesh cp=2,fsdp=2 --cp ulysses --zero 1 --documents 7 --pack --mask-borders --order shuffled",
             "t --init-from /models/a --data /a/b.txt --tokenizer /a/t.json --recompute every=2 --accept-keys x,y.z",

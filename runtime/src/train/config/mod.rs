@@ -16,6 +16,7 @@ use meshwright_sim::cluster::Cluster;
 
 mod continue_flags;
 mod dry_run_rules;
+mod dtype_rules;
 mod error;
 mod file;
 mod fixed_degrees;
@@ -167,6 +168,8 @@ impl Config {
         Settings {
             compute: self.dtype.dtype(),
             reduce: self.reduce_dtype.dtype(),
+            gradients: self.grad_dtype.dtype(),
+            state: self.state_dtype.dtype(),
             zero: self.zero,
             memory_limit: self.memory_limit,
             checks: self.checks,

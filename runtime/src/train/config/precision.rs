@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use crate::backend::DType;
 
-/// `--dtype`, `--reduce-dtype`: element type of a computation or a reduction.
+/// `--dtype`, `--reduce-dtype`, `--grad-dtype`, `--state-dtype`: element type of a computation, a reduction or a state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Precision {

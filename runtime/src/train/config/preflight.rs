@@ -34,6 +34,7 @@ impl Config {
         config.graphs = false;
         config.nondeterministic = false;
         (config.dtype, config.reduce_dtype) = (Precision::F32, Precision::F32);
+        (config.grad_dtype, config.state_dtype) = (Precision::F32, Precision::F32);
         let lr = config.optimizer.lr;
         config.optimizer.lr = LrSchedule { decay: Decay::Constant, warmup: 0, steps, ..lr };
         (config.save, config.validation, config.sample_tokens) = (None, None, 0);

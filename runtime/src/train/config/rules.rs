@@ -12,11 +12,12 @@ use meshwright_core::__internal::check_rule;
 use super::dry_run_rules::{
     a_cluster_is_of_a_run, a_plan_is_alone, a_simulation_is_of_gpus, records_are_of_runs,
 };
+use super::dtype_rules::{bf16_state_exists, reduce_dtype_keeps_precision};
 use super::optimizers::{OptimizerEntry, OptimizerFlags};
 use super::problems::Problems;
 use super::setting_value::{MeshSetting, word};
 use super::settings::{FLAGS, REPORTS, RunSettings, SAVING, SIZES, VALIDATION};
-use super::{Decay, DeviceChoice, Precision, ScheduleSource};
+use super::{Decay, DeviceChoice, ScheduleSource};
 
 /// A rule, which adds the problems with settings that it finds.
 type Rule = fn(&RunSettings, &mut Problems);
@@ -36,6 +37,7 @@ pub const RULES: &[Rule] = &[
     virtual_stages_fit_the_schedule,
     cp_needs_its_axis,
     reduce_dtype_keeps_precision,
+    bf16_state_exists,
     sizes_exclude_a_folder,
     heads_divide,
     the_optimizer_is_known,
@@ -211,14 +213,6 @@ fn with_ranks_along(mesh: &MeshShape, axis: AxisId) -> String {
     match MeshShape::new(others.chain([(axis, degree)])) {
         Ok(mesh) => format!("--mesh {mesh}"),
         Err(_) => format!("--mesh {axis}={degree}"),
-    }
-}
-
-fn reduce_dtype_keeps_precision(settings: &RunSettings, problems: &mut Problems) {
-    if (settings.dtype(), settings.reduce_dtype) == (Precision::F32, Precision::Bf16) {
-        let message =
-            "bf16 would discard the precision of --dtype f32; use --dtype bf16, or leave it out";
-        problems.add(&["reduce-dtype", "dtype"], message);
     }
 }
 

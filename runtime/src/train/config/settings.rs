@@ -100,10 +100,14 @@ settings! {
         "Memory limit of each rank, such as 2GB or 512MiB; a run that needs more is refused"
         memory_limit: Option<Bytes>, "BYTES" => memory_limit;
         "Compute dtype, also of activations and their gradients in collectives, which are summed in f32; master \
-         weights, optimizer state and accumulated gradients are always f32 [default: f32 on cpu, bf16 on cuda]"
+         weights are always f32 [default: f32 on cpu, bf16 on cuda]"
         dtype: Option<Precision>, "DTYPE", at "/dtype" Warn;
         "Dtype of the gradient reduction over the data ranks [bf16 needs --dtype bf16]"
         reduce_dtype: Precision = "f32", "DTYPE", at "/reduce-dtype" Warn => reduce_dtype;
+        "Dtype of accumulated gradients: f32, or bf16, in which the sum of micro-batches is rounded stochastically"
+        grad_dtype: Precision = "f32", "DTYPE", at "/grad-dtype" Warn => grad_dtype;
+        "Dtype of the optimizer's moments: f32, or bf16, updated in f32 and rounded stochastically"
+        state_dtype: Precision = "f32", "DTYPE", at "/state-dtype" Warn => state_dtype;
     }
     group MODEL {
         "Load sizes and weights from a Hugging Face folder of the model's family, or from hf://OWNER/NAME in a program \

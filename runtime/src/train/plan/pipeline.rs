@@ -10,7 +10,7 @@ use crate::pipeline::{
 };
 use crate::schedule::{Action, Costs, Schedule, StageCosts, Verified, Work, simulate, verify};
 use crate::tensor::{Rank, ZeroStage};
-use crate::train::config::{Config, PipelineConfig, ScheduleSource};
+use crate::train::config::{Config, PipelineConfig, Precision, ScheduleSource};
 use crate::train::console::counted;
 use crate::train::{Error, FamilyModel, Result};
 
@@ -97,10 +97,12 @@ impl PipelinePlan {
         let defers = actions()
             .flat_map(|action| action.computes())
             .any(|compute| compute.work == Work::BackwardWeight);
-        let obstacle = match (config.zero >= ZeroStage::Gradients, recomputes) {
-            (true, _) => Some("at ZeRO stages 2 and 3; use --zero 1, or --schedule 1f1b"),
-            (false, true) => Some("of recomputed layers; use --recompute none, or --schedule 1f1b"),
-            (false, false) => None,
+        let obstacle = if config.zero >= ZeroStage::Gradients {
+            Some("at ZeRO stages 2 and 3; use --zero 1, or --schedule 1f1b")
+        } else if config.grad_dtype == Precision::Bf16 {
+            Some("with --grad-dtype bf16; use --grad-dtype f32, or --schedule 1f1b")
+        } else {
+            recomputes.then_some("of recomputed layers; use --recompute none, or --schedule 1f1b")
         };
         let mut warnings = Vec::new();
         if let (true, Some(obstacle)) = (defers, obstacle) {

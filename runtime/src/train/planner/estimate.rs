@@ -4,6 +4,7 @@
 use crate::layout::AxisId;
 use crate::tensor::ZeroStage;
 use crate::train::Result;
+use crate::train::config::Precision;
 use crate::train::plan::MemoryPlan;
 use meshwright_sim::SoftwareFactors;
 
@@ -68,6 +69,12 @@ impl Estimator<'_> {
         let count = self.model.parameters.with_all(elements_of_all);
         let state = MemoryPlan::of_parameters(&frame.config, &self.model.outline, count);
         let gathered = match zero {
+            // The gradients in f32 of two layers: that of a backward, and that of a reduction.
+            ZeroStage::Replicated | ZeroStage::Optimizer
+                if frame.config.grad_dtype == Precision::Bf16 =>
+            {
+                8.0 * cell.layer_elements
+            }
             ZeroStage::Replicated | ZeroStage::Optimizer => 0.0,
             ZeroStage::Gradients => 8.0 * cell.layer_elements,
             ZeroStage::Parameters => 12.0 * cell.layer_elements,

@@ -6,7 +6,7 @@ use crate::nn::RecomputeOverride;
 use crate::schedule::ScheduleKind;
 use crate::tensor::ZeroStage;
 use crate::train::auto_mesh::divisors;
-use crate::train::config::{Config, ConfigError, RunSettings, ScheduleSource};
+use crate::train::config::{Config, ConfigError, Precision, RunSettings, ScheduleSource};
 use crate::train::plan::{MemoryPlan, ParamCount, check_context};
 use crate::train::{Error, Outline, Result, Task};
 use meshwright_sim::cluster::SizedCluster;
@@ -103,13 +103,15 @@ pub fn frames<T: Task>(
     Ok(frames)
 }
 
-/// Returns the kinds of recomputation that are compared. Weight gradients of recomputed layers, and at ZeRO stages 2
-/// and 3, are not deferred, so schedules that defer them are compared without.
+/// Returns the kinds of recomputation that are compared. Weight gradients of recomputed layers, at ZeRO stages 2 and 3,
+/// and with bf16 gradients, are not deferred, so schedules that defer them are compared without.
 pub fn recomputations(settings: &RunSettings, candidate: &Candidate) -> Vec<RecomputeOverride> {
     use ScheduleKind::{DualPipeV, ZeroBubbleH1, ZeroBubbleV};
     let defers = matches!(candidate.schedule, Some((ZeroBubbleH1 | ZeroBubbleV | DualPipeV, _)));
     let recomputes = settings.recompute.is_some_and(|given| given != RecomputeOverride::Off);
-    let cannot_defer = recomputes || candidate.zero >= ZeroStage::Gradients;
+    let are_summed_apart =
+        candidate.zero >= ZeroStage::Gradients || settings.grad_dtype == Precision::Bf16;
+    let cannot_defer = recomputes || are_summed_apart;
     match settings.recompute {
         _ if defers && cannot_defer && settings.schedule.is_none() => Vec::new(),
         Some(given) => vec![given],

@@ -34,6 +34,7 @@ fn default_run_has_four_ranks() {
     assert_eq!((config.zero, config.recompute), (ZeroStage::Replicated, None));
     assert_eq!((config.micro_batches, config.memory_limit), (1, None));
     assert_eq!((config.dtype, config.reduce_dtype), (Precision::F32, Precision::F32));
+    assert_eq!((config.grad_dtype, config.state_dtype), (Precision::F32, Precision::F32));
     assert_eq!(config.optimizer.clip, Some(1.0));
     assert_eq!((config.data, config.save, config.resume), (None, None, None));
 }
@@ -58,7 +59,8 @@ fn device_decides_defaults() {
 #[test]
 fn flags_reach_their_fields() {
     let config = parse(
-        "--mesh fsdp=2,cp=2 --device cuda --nondeterministic --no-graphs --dtype bf16 --reduce-dtype bf16 --zero 2 \
+        "--mesh fsdp=2,cp=2 --device cuda --nondeterministic --no-graphs --dtype bf16 --reduce-dtype bf16 --grad-dtype bf16 \
+         --state-dtype bf16 --zero 2 \
          --comm-timeout 1m30s --recompute every=2 --cp hybrid=2 --micro-batches 4 --memory-limit 1.5GiB --threads 3 \
          --hidden 64 --layers 2 --heads 8 --kv-heads 2 --ffn 100 --vocab 300 --tied --experts 6 --top-k 3 \
          --family qwen3 --data d.bin --tokenizer t.json \
@@ -88,6 +90,8 @@ fn flags_reach_their_fields() {
         graphs: false,
         dtype: Precision::Bf16,
         reduce_dtype: Precision::Bf16,
+        grad_dtype: Precision::Bf16,
+        state_dtype: Precision::Bf16,
         checks: Checks::Off,
         check_replicas: Some(25),
         threads: Some(3),
@@ -190,11 +194,13 @@ fn flags_reach_their_fields() {
 
 #[test]
 fn rank_settings_follow_from_flags() {
-    let line = "--mesh fsdp=2 --zero 1 --dtype bf16 --memory-limit 1kB --seed 5 --checks first";
+    let line = "--mesh fsdp=2 --zero 1 --dtype bf16 --grad-dtype bf16 --memory-limit 1kB --seed 5 --checks first";
     let settings = Settings {
         seed: 5,
         compute: DType::Bf16,
         reduce: DType::F32,
+        gradients: DType::Bf16,
+        state: DType::F32,
         zero: ZeroStage::Optimizer,
         memory_limit: Some(1000),
         logits_limit: None,
@@ -297,7 +303,7 @@ fn all_contract_flags_are_known() {
         tokenizer optimizer momentum ema reduce-dtype memory-limit order documents pack mask-borders batch seq steps \
         seed lr lr-schedule warmup min-lr betas eps weight-decay clip save save-every keep max-failed-saves resume \
         stop-after on-nan check-replicas export-hf metrics tensorboard trace explain config balance z-loss simulate \
-        tokens out architecture";
+        tokens out architecture grad-dtype state-dtype";
     for name in contract.split_whitespace() {
         assert!(Flag::find(name).is_some(), "--{name} is not known");
     }

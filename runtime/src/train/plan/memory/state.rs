@@ -10,8 +10,10 @@
 //! | 2 | 4 + 4/N + 8/N | 4 + 12/N | 2 + 4/N + 12/N | 2 + 16/N |
 //! | 3 | 4/N + 4/N + 8/N | 16/N | 2/N + 4/N + 12/N | 18/N |
 //!
-//! Each state that the [`UpdateRule`](crate::optim::UpdateRule) keeps of a parameter adds 4 bytes (two for AdamW), and
-//! so does a moving average of the parameters; both are sharded as the optimizer is.
+//! With `--grad-dtype bf16`, the gradient has 2 bytes instead of 4.
+//!
+//! Each state that the [`UpdateRule`](crate::optim::UpdateRule) keeps of a parameter adds 4 bytes (two for AdamW), or 2
+//! with `--state-dtype bf16`. A moving average of the parameters adds 4. Both are sharded as the optimizer is.
 
 use crate::layout::AxisSet;
 use crate::optim::Group;
@@ -43,8 +45,9 @@ impl StateBytes {
         let copies = u64::from(compute != F32) + u64::from(config.optimizer.ema.is_some());
         StateBytes {
             parameters: compute as f64 * share(ZeroStage::Parameters),
-            gradients: F32 as f64 * share(ZeroStage::Gradients),
-            optimizer: (F32 * (states + copies)) as f64 * share(ZeroStage::Optimizer),
+            gradients: settings.gradients.bytes() as f64 * share(ZeroStage::Gradients),
+            optimizer: (settings.state.bytes() as u64 * states + F32 * copies) as f64
+                * share(ZeroStage::Optimizer),
         }
     }
 }
@@ -82,5 +85,10 @@ mod tests {
         assert_bytes("--mesh fsdp=4 --zero 1 --optimizer sgd --dtype bf16", 2.0, 4.0, 2.0);
         assert_bytes("--mesh fsdp=4 --zero 1 --ema 0.99", 4.0, 4.0, 3.0);
         assert_bytes("--mesh 1 --ema 0.99 --dtype bf16", 2.0, 4.0, 16.0);
+        assert_bytes("--mesh 1 --state-dtype bf16", 4.0, 4.0, 4.0);
+        assert_bytes("--mesh fsdp=4 --state-dtype bf16 --dtype bf16 --ema 0.9", 0.5, 1.0, 3.0);
+        assert_bytes("--mesh fsdp=4 --zero 1 --optimizer sgd --state-dtype bf16", 4.0, 4.0, 0.5);
+        assert_bytes("--mesh 1 --grad-dtype bf16 --state-dtype bf16 --dtype bf16", 2.0, 2.0, 8.0);
+        assert_bytes("--mesh fsdp=4 --grad-dtype bf16", 1.0, 0.5, 2.0);
     }
 }
