@@ -92,6 +92,9 @@ fn every_precision_uses_the_planned_memory() {
     check(meshes.iter().flat_map(|mesh| {
         ["f32", "bf16"].map(|reduce| format!("--mesh {mesh} --dtype bf16 --reduce-dtype {reduce}"))
     }));
+    let more = ["pp=2 --micro-batches 4", "fsdp=2,tp=2", "dp=2 --micro-batches 2"];
+    let rounded = "--grad-dtype bf16 --state-dtype bf16";
+    check(meshes.iter().chain(&more).map(|mesh| format!("--mesh {mesh} {rounded}")));
 }
 
 #[test]

@@ -106,6 +106,7 @@ fn flags_override_saved_settings() {
         "--mesh auto=2",
         "--lr 1e-2 --clip 0 --weight-decay 0 --ema 0.5",
         "--dtype bf16 --reduce-dtype bf16",
+        "--state-dtype bf16 --grad-dtype bf16",
         "--micro-batches 1 --recompute full --zero 3",
         "--data ./text.txt --threads 1",
     ] {

@@ -33,6 +33,8 @@ pub struct Case {
     pub zero: usize,
     pub bf16: bool,
     pub reduce_bf16: bool,
+    /// True if gradients and optimizer state are bf16.
+    pub rounded: bool,
     pub micro_batches: usize,
     /// The value of `--recompute`; empty for the model's attributes.
     pub recompute: &'static str,
@@ -61,6 +63,7 @@ pub const ONE: Case = Case {
     zero: 0,
     bf16: false,
     reduce_bf16: false,
+    rounded: false,
     micro_batches: 1,
     recompute: "none",
     layers: 2,
@@ -112,7 +115,7 @@ impl Case {
         let words = format!(
             "--mesh dp={dp},fsdp={fsdp},cp={cp},tp={tp},pp={pp} --zero {zero} --steps {STEPS} --batch {batch} --seq \
              {seq} --hidden {hidden} --ffn {ffn} --layers {layers} --heads {HEADS} --vocab {VOCAB} --threads 1 \
-             --sample-tokens {} --micro-batches {} {} {} {} {} --dtype {} --reduce-dtype {}",
+             --sample-tokens {} --micro-batches {} {} {} {} {} --dtype {} --reduce-dtype {} {}",
             self.sample_tokens,
             self.micro_batches,
             flag("schedule", self.schedule),
@@ -124,6 +127,7 @@ impl Case {
             },
             if self.bf16 { "bf16" } else { "f32" },
             if self.reduce_bf16 { "bf16" } else { "f32" },
+            if self.rounded { "--grad-dtype bf16 --state-dtype bf16" } else { "" },
         );
         let words = words.split_whitespace().chain(self.tied.then_some("--tied")).map(OsStr::new);
         let data = ["--data".as_ref(), data.as_os_str()];

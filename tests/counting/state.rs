@@ -11,7 +11,7 @@
 //! | 3 | 4 P/N | 4 P/N | 8 P/N |
 //!
 //! In bf16, parameters take 2 bytes instead of 4, and the optimizer 12 instead of 8: two moments and the master
-//! weights. Replicas (`dp`) make no difference. Buffers take whole cache lines of 64 bytes, which matters only to
+//! weights. With `--grad-dtype bf16`, gradients take 2, and with `--state-dtype bf16` each moment takes 2. Replicas (`dp`) make no difference. Buffers take whole cache lines of 64 bytes, which matters only to
 //! shards in bf16.
 
 use meshwright::models::llama::Llama;
@@ -60,6 +60,17 @@ fn every_stage_in_bf16_matches_the_formulas() {
     }
 }
 
+/// 18 bytes per parameter become 12.
+#[test]
+fn gradients_and_states_in_bf16_match_the_formulas() {
+    check::<Llama>(Case { rounded: true, bf16: true, ..ONE });
+    for (dp, fsdp) in [(1, 2), (2, 2)] {
+        for zero in 0..4 {
+            check::<Llama>(Case { dp, fsdp, zero, rounded: true, bf16: zero % 2 == 1, ..ONE });
+        }
+    }
+}
+
 #[test]
 fn every_stage_with_tensor_parallelism_matches() {
     for zero in 0..4 {
@@ -92,11 +103,12 @@ impl Case {
             let units = self.units(self.tp - 1).into_iter();
             units.map(|len| (held(len) * bytes).next_multiple_of(64)).sum::<usize>()
         };
-        let copies = if self.bf16 { 3 } else { 2 };
+        let rounded = if self.rounded { 2 } else { F32 };
+        let masters = if self.bf16 { sum(1, F32) } else { 0 };
         [
             ("parameters", sum(3, self.element())),
-            ("gradients", sum(2, F32)),
-            ("optimizer", copies * sum(1, F32)),
+            ("gradients", sum(2, rounded)),
+            ("optimizer", masters + 2 * sum(1, rounded)),
         ]
     }
 }

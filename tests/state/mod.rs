@@ -56,6 +56,11 @@ fn a_resumed_run_has_the_same_bits() {
         ("dp=2,fsdp=2", "--zero 2 --dtype bf16 --reduce-dtype bf16 --micro-batches 2"),
         ("fsdp=2,tp=2", "--zero 1 --dtype bf16 --micro-batches 4"),
         ("fsdp=4", "--zero 3"),
+        ("fsdp=2,tp=2", "--zero 1 --state-dtype bf16 --grad-dtype bf16 --micro-batches 2"),
+        (
+            "dp=2",
+            "--dtype bf16 --state-dtype bf16 --grad-dtype bf16 --optimizer muon --micro-batches 2",
+        ),
         ("pp=2", "--micro-batches 4 --schedule zb-h1 --ema 0.9"),
         ("pp=2,fsdp=2", "--micro-batches 2 --schedule interleaved --layers 4 --optimizer muon"),
     ] {

@@ -111,6 +111,14 @@ fn optimizers() {
                 "--optimizer sgd --momentum 1",
                 &["error: --momentum: must be a number of at least 0 and below 1, not `1`"],
             ),
+            (
+                "--optimizer sgd --momentum 0 --state-dtype bf16",
+                &[
+                    "error: --state-dtype: sgd without momentum keeps no state; use another --optimizer, or leave it out",
+                ],
+            ),
+            ("--state-dtype f16", &["error: --state-dtype: must be one of f32, bf16, not `f16`"]),
+            ("--grad-dtype 16", &["error: --grad-dtype: must be one of f32, bf16, not `16`"]),
             ("--ema 1", &["error: --ema: must be a number of at least 0 and below 1, not `1`"]),
             ("--steps 5 --warmup 6", &["error: --warmup: 6 is more than --steps 5"]),
         ],

@@ -178,6 +178,7 @@ fn a_recorded_llama_is_the_same() {
         ("--dtype f32 --steps 5 --micro-batches 3 --ema 0.9", 3),
         ("--steps 6 --recompute full --save-every 2 --keep 3 --clip 0", 1),
         ("--steps 5 --micro-batches 4 --optimizer muon --tied", 4),
+        ("--steps 5 --micro-batches 2 --state-dtype bf16", 2),
         ("--dtype f32 --steps 6 --documents 46", 1),
         ("--steps 5 --micro-batches 3 --recompute full --documents 32 --order shuffled", 3),
     ] {
@@ -344,6 +345,16 @@ fn step_dependent_models_are_not_captured() {
     let words = "--dtype f32 --steps 4 --micro-batches 2";
     let (expected, _) = run::<Dropping>(&format!("{words} --no-graphs"));
     let (got, device) = run::<Dropping>(words);
+    assert_same(words, &got, &expected);
+    assert!(device.is_none_or(|device| count(&device, CallKind::BeginCapture) == 0));
+}
+
+/// A captured sum would be rounded by the same bits in every step.
+#[test]
+fn sums_of_gradients_in_bf16_are_not_captured() {
+    let words = "--steps 4 --micro-batches 2 --grad-dtype bf16";
+    let (expected, _) = run::<Llama>(&format!("{words} --no-graphs"));
+    let (got, device) = run::<Llama>(words);
     assert_same(words, &got, &expected);
     assert!(device.is_none_or(|device| count(&device, CallKind::BeginCapture) == 0));
 }
