@@ -178,6 +178,12 @@ impl Accounting {
         }
     }
 
+    /// Counts a time in which this process did not move the data of a call in progress.
+    #[cfg(feature = "mpi")]
+    pub fn add_stall(&self, call: &Call, time: Duration) {
+        self.clock.recorder.add_stall(call.index, time);
+    }
+
     /// Returns `true` if the device measures the times of transfers and of waits for them.
     fn is_timed_by_device(&self) -> bool {
         self.clock.timeline.get().is_some()

@@ -46,7 +46,7 @@ pub fn analyze(records: &[RankRecord]) -> Vec<FlightCause> {
         }
     }
     if findings.is_empty() {
-        findings.extend(slow_rank(records, &channels));
+        findings.extend(slow_rank(records, &channels).or_else(|| stalled_rank(records)));
     }
     findings
 }
@@ -263,14 +263,40 @@ fn slow_rank(records: &[RankRecord], channels: &Channels<'_>) -> Option<FlightCa
     }
     let all: u64 = late.values().map(|(_, waited)| waited).sum();
     let (rank, (count, waited)) = late.into_iter().max_by_key(|(_, (_, waited))| *waited)?;
-    // One that is late in each step, or one that stops at times.
-    let is_usual = count * 2 > arrivals || waited * 3 > all * 2;
+    // One that is late in each step, or one that stops at times. On a busy machine each rank is late now and then.
+    let is_usual = count * 5 > arrivals * 4 || waited * 3 > all * 2;
     let is_slow = arrivals >= FEWEST_ARRIVALS && is_usual && waited * 5 > last - first;
     is_slow.then(|| {
-        let (waited, all) = (waited as f64 / 1e6, (last - first) as f64 / 1e6);
+        // Collectives of several groups overlap.
+        let (waited, all) = (waited.min(last - first) as f64 / 1e6, (last - first) as f64 / 1e6);
         let text = format!(
             "rank {rank} is slow: it was the last to arrive at {count} of {arrivals} collectives, and the others \
              waited {waited:.2} s of {all:.2} s for it"
+        );
+        FlightCause { text, culprits: vec![rank] }
+    })
+}
+
+/// The rank whose process has not moved data for long, although its calls were in progress: it was paused for moments,
+/// or its core was busy. Its calls begin in time and end late, as those of the others.
+fn stalled_rank(records: &[RankRecord]) -> Option<FlightCause> {
+    let times = records.iter().flat_map(|record| &record.calls).map(|call| call.issued);
+    let (first, last) = (times.clone().min()?, times.max()?);
+    // Calls that were in progress together have stalled together.
+    let stalled_of = |record: &RankRecord| {
+        let stalled: u64 = record.calls.iter().filter_map(|call| call.stalled).sum();
+        (stalled.min(last - first), record.rank)
+    };
+    let mut stalled: Vec<(u64, usize)> = records.iter().map(stalled_of).collect();
+    stalled.sort_unstable();
+    let (most, rank) = stalled.pop()?;
+    let (second, _) = stalled.pop()?;
+    let is_slow = most * 5 > last - first && most > 3 * second;
+    is_slow.then(|| {
+        let [most, second, all] = [most, second, last - first].map(|time| time as f64 / 1e6);
+        let text = format!(
+            "rank {rank} is slow in calls: for {most:.2} s of {all:.2} s it did not move their data (the others: at \
+             most {second:.2} s); its process is paused for moments, or its core is busy"
         );
         FlightCause { text, culprits: vec![rank] }
     })

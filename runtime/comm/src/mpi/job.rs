@@ -156,6 +156,11 @@ impl RunningMpiJob {
         self.exchange.is_none() && self.next == self.plan.steps.len()
     }
 
+    /// Counts a time in which the data of the call were not moved.
+    pub fn add_stall(&self, time: Duration) {
+        self.job.member.accounting.add_stall(&self.job.call, time);
+    }
+
     /// Returns true after the time limit.
     pub fn is_late(&self) -> bool {
         self.begun.elapsed() > self.job.limit
