@@ -23,6 +23,7 @@ fn settings(heartbeat_limit: Duration) -> ServerSettings {
         heartbeat_limit,
         token: Some(Token::new(SECRET).unwrap()),
         run_id: "run".into(),
+        arrivals: Arc::default(),
         when_complete: None,
     }
 }
@@ -38,7 +39,7 @@ fn start() -> RankAssignment {
 
 fn connect(server: &RankAssignment, rank: usize) -> Admission {
     let token = TokenSource::Given(Token::new(SECRET).unwrap());
-    join(&RankAssignment { rank, ..server.clone() }, &token, PATIENT).unwrap()
+    join(&RankAssignment { rank, ..server.clone() }, &token, PATIENT, |_| {}).unwrap()
 }
 
 /// A connection without a handshake.
