@@ -1,5 +1,6 @@
 //! Checks of the book beyond its code blocks: the README's error, links, drawings, and the map of the code.
 
+mod clusters;
 mod families;
 mod imports;
 mod layers_table;
