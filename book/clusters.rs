@@ -135,7 +135,8 @@ fn the_page_has_every_variable_of_the_programs() {
             continue;
         }
         for part in read(&file).split("\"MESHWRIGHT_").skip(1) {
-            let name = format!("MESHWRIGHT_{}", part.split('"').next().unwrap());
+            let is_other = |c: char| !c.is_ascii_uppercase() && !c.is_ascii_digit() && c != '_';
+            let name = format!("MESHWRIGHT_{}", part.split(is_other).next().unwrap());
             assert!(page.contains(&format!("`{name}`")), "{name} of {path} is not in the page");
             names += 1;
         }

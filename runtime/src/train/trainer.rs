@@ -152,6 +152,7 @@ impl<T: Task> TaskTrainer<T> {
         files: DryRunFiles,
     ) -> Result<TaskTrainer<T>> {
         start_clock();
+        report_start();
         let machine: Arc<dyn Machine> = Arc::from(machine);
         let prepare = || {
             if let Some(store) = machine.store() {
