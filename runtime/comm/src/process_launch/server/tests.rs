@@ -221,6 +221,10 @@ fn a_rank_without_heartbeats_is_announced_to_all() {
             members.get_mut(rank).unwrap().beat(progress(tick));
         }
         members.pass_time(Duration::from_millis(500), limit);
+        // Never before the limit has passed since the last heartbeat that could have been sent.
+        if tick == 7 {
+            assert_eq!(members.idle_ranks().len(), 1);
+        }
     }
     for end in &mut ends {
         let StoreMessage::Exited(2, RankExit::Silent(text)) = StoreMessage::read(end).unwrap()
