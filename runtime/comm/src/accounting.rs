@@ -178,10 +178,10 @@ impl Accounting {
         }
     }
 
-    /// Counts a time in which this process did not move the data of a call in progress.
+    /// Counts the time of a long step of a call.
     #[cfg(feature = "mpi")]
-    pub fn add_stall(&self, call: &Call, time: Duration) {
-        self.clock.recorder.add_stall(call.index, time);
+    pub fn add_slow_step(&self, call: &Call, time: Duration) {
+        self.clock.recorder.add_slow_step(call.index, time);
     }
 
     /// Returns `true` if the device measures the times of transfers and of waits for them.

@@ -46,7 +46,7 @@ pub fn analyze(records: &[RankRecord]) -> Vec<FlightCause> {
         }
     }
     if findings.is_empty() {
-        findings.extend(slow_rank(records, &channels).or_else(|| stalled_rank(records)));
+        findings.extend(slow_rank(records, &channels).or_else(|| rank_with_slow_steps(records)));
     }
     findings
 }
@@ -277,26 +277,25 @@ fn slow_rank(records: &[RankRecord], channels: &Channels<'_>) -> Option<FlightCa
     })
 }
 
-/// The rank whose process has not moved data for long, although its calls were in progress: it was paused for moments,
-/// or its core was busy. Its calls begin in time and end late, as those of the others.
-fn stalled_rank(records: &[RankRecord]) -> Option<FlightCause> {
+/// The rank that has taken long for single steps of its calls, as to send a message: its library or its core is slow.
+/// Its calls begin in time and end late, as those of the others.
+fn rank_with_slow_steps(records: &[RankRecord]) -> Option<FlightCause> {
     let times = records.iter().flat_map(|record| &record.calls).map(|call| call.issued);
     let (first, last) = (times.clone().min()?, times.max()?);
-    // Calls that were in progress together have stalled together.
-    let stalled_of = |record: &RankRecord| {
-        let stalled: u64 = record.calls.iter().filter_map(|call| call.stalled).sum();
-        (stalled.min(last - first), record.rank)
+    let slow_steps_of = |record: &RankRecord| {
+        let slow_steps: u64 = record.calls.iter().filter_map(|call| call.slow_steps).sum();
+        (slow_steps.min(last - first), record.rank)
     };
-    let mut stalled: Vec<(u64, usize)> = records.iter().map(stalled_of).collect();
-    stalled.sort_unstable();
-    let (most, rank) = stalled.pop()?;
-    let (second, _) = stalled.pop()?;
+    let mut slow_steps: Vec<(u64, usize)> = records.iter().map(slow_steps_of).collect();
+    slow_steps.sort_unstable();
+    let (most, rank) = slow_steps.pop()?;
+    let (second, _) = slow_steps.pop()?;
     let is_slow = most * 5 > last - first && most > 3 * second;
     is_slow.then(|| {
         let [most, second, all] = [most, second, last - first].map(|time| time as f64 / 1e6);
         let text = format!(
-            "rank {rank} is slow in calls: for {most:.2} s of {all:.2} s it did not move their data (the others: at \
-             most {second:.2} s); its process is paused for moments, or its core is busy"
+            "rank {rank} is slow in calls: their steps took it {most:.2} s of {all:.2} s, and the others at most \
+             {second:.2} s; its library, its network or its core is slow"
         );
         FlightCause { text, culprits: vec![rank] }
     })

@@ -87,8 +87,8 @@ struct Times {
     index: AtomicU64,
     started: AtomicU64,
     ended: AtomicU64,
-    /// Nanoseconds in which the process did not move the data of the call.
-    stalled: AtomicU64,
+    /// Nanoseconds of long steps of the call.
+    slow_steps: AtomicU64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -155,7 +155,7 @@ impl FlightRecorder {
             times[slot].index.store(index, Relaxed);
             times[slot].started.store(0, Relaxed);
             times[slot].ended.store(0, Relaxed);
-            times[slot].stalled.store(0, Relaxed);
+            times[slot].slow_steps.store(0, Relaxed);
         } else {
             ring.entries.reserve_exact(CAPACITY);
             self.times.get_or_init(|| (0..CAPACITY).map(|_| Times::default()).collect());
@@ -183,11 +183,11 @@ impl FlightRecorder {
         }
     }
 
-    /// Adds a time in which the process did not move the data of a call, although it was in progress.
+    /// Adds the time of a long step of a call.
     #[cfg(feature = "mpi")]
-    pub fn add_stall(&self, index: u64, time: Duration) {
+    pub fn add_slow_step(&self, index: u64, time: Duration) {
         if let Some(times) = self.times_of(index) {
-            times.stalled.fetch_add(time.as_nanos() as u64, Relaxed);
+            times.slow_steps.fetch_add(time.as_nanos() as u64, Relaxed);
         }
     }
 
@@ -286,7 +286,7 @@ impl FlightRecorder {
             issued: micros(entry.issued),
             started: known(&times.started).map(micros),
             ended: known(&times.ended).map(micros),
-            stalled: known(&times.stalled).map(|nanos| nanos / 1000),
+            slow_steps: known(&times.slow_steps).map(|nanos| nanos / 1000),
         })
     }
 

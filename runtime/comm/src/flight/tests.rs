@@ -167,7 +167,7 @@ fn running(rank: usize, written: u64, calls: &[(u64, Option<u64>)]) -> RankRecor
         issued: *issued,
         started: None,
         ended: *ended,
-        stalled: None,
+        slow_steps: None,
     };
     RankRecord {
         meshwright_flight: VERSION,
@@ -209,12 +209,12 @@ fn slow_ranks_are_named_and_usual_waits_are_not() {
         busy[0].calls[n].issued += 1200;
     }
     assert_eq!(culprits(&busy), [] as [usize; 0]);
-    // Rank 0 does not move data for most of the time.
-    let mut stalled = of(0, 0);
-    stalled[0].calls.iter_mut().for_each(|call| call.stalled = Some(600));
-    assert_eq!(culprits(&stalled), [0]);
-    stalled[1].calls.iter_mut().for_each(|call| call.stalled = Some(600));
-    assert_eq!(culprits(&stalled), [] as [usize; 0]);
+    // Steps of calls take rank 0 most of the time.
+    let mut slow_steps = of(0, 0);
+    slow_steps[0].calls.iter_mut().for_each(|call| call.slow_steps = Some(600));
+    assert_eq!(culprits(&slow_steps), [0]);
+    slow_steps[1].calls.iter_mut().for_each(|call| call.slow_steps = Some(600));
+    assert_eq!(culprits(&slow_steps), [] as [usize; 0]);
     // The last call of rank 0 waits for a moment, or for long.
     let waits = |written| {
         let mut first = calls(0);

@@ -28,8 +28,6 @@ use super::tags::CallTags;
 const YIELD_TIME: Duration = Duration::from_millis(2);
 /// Sleep between tests.
 const SLEEP: Duration = Duration::from_micros(50);
-/// Time between two turns from which on calls have stalled: the process was paused, or its core was busy.
-const STALL: Duration = Duration::from_millis(1);
 /// Period of checks of peers and time limits.
 const CHECK_PERIOD: Duration = Duration::from_millis(5);
 
@@ -96,7 +94,6 @@ impl MpiProgress {
     /// end.
     pub fn run(mut self, requests: &Receiver<EngineRequest>) -> Option<MpiLibrary> {
         let (mut last_progress, mut end_limit) = (Instant::now(), None);
-        let mut last_turn = last_progress;
         while self.failure.get().is_none() {
             let is_idle = self.is_idle();
             if let (true, Some(limit)) = (is_idle, end_limit) {
@@ -109,11 +106,6 @@ impl MpiProgress {
             } else {
                 requests.recv_timeout(SLEEP)
             };
-            let turn = Instant::now();
-            if !is_idle && turn - last_turn > STALL {
-                self.running().for_each(|running| running.add_stall(turn - last_turn));
-            }
-            last_turn = turn;
             let mut has_advanced = true;
             match request {
                 Ok(EngineRequest::Call(job)) => self.add(*job),
