@@ -84,7 +84,7 @@ pub enum StoreError {
     Ended {
         /// The rank.
         rank: usize,
-        /// Its end.
+        /// The end of the rank.
         exit: RankExit,
     },
     /// The program that listens is not the store of rank 0, or has exited.

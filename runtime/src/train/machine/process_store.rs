@@ -21,7 +21,7 @@ pub fn store_options(config: &Config, assignment: &RankAssignment) -> Result<Sto
 /// Opens the store of this process, prints its warnings, and waits for all ranks.
 ///
 /// # Errors
-/// A failed rendezvous. The ranks that have come are told that others have not.
+/// A failed rendezvous. The ranks that have come receive it, too.
 pub fn open_store(assignment: &RankAssignment, options: &StoreOptions) -> Result<Store> {
     let store = Store::open(assignment, options).map_err(of_store)?;
     store.warnings().iter().for_each(|line| print_line(&format!("warning: {line}")));

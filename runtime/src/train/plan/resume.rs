@@ -165,7 +165,7 @@ pub fn check_checkpoint(
     Ok(())
 }
 
-/// Reports the checkpoint from which a run continues to its supervisor, and warns of newer ones that are damaged, and of
+/// Reports the checkpoint from which a run continues to its supervisor. Warns of newer ones that are damaged, and of
 /// those of another branch.
 pub fn announce_resumed(checkpoint: &Checkpoint, flag: &str) {
     report(RunReport::Resumed(checkpoint.folder().to_owned()));

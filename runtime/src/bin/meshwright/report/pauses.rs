@@ -47,8 +47,8 @@ pub fn table_of_pauses(pauses: &[Pause]) -> String {
     let shortest = longest.get(LISTED).map_or(f64::NEG_INFINITY, |first| first.seconds);
     let listed: Vec<&Pause> = pauses.iter().filter(|pause| pause.seconds > shortest).collect();
     let mut about = format!(
-        "{}, {:.1} s in all: time between two lines of metrics that is neither of the step nor of a save, from {SHORTEST} \
-         s and {SHORTEST_STEPS} usual steps on, and each restart, with the steps that are repeated.",
+        "{}, {:.1} s in all: time between two lines of metrics that is neither of the step nor of a save, from \
+         {SHORTEST} s and {SHORTEST_STEPS} usual steps on, and each restart, with the steps that are repeated.",
         counted(pauses.len(), "pause"),
         pauses.iter().map(|pause| pause.seconds).sum::<f64>()
     );

@@ -120,8 +120,8 @@ pub fn table_of_saves(runs: &[RunNumbers]) -> String {
     ];
     page_table(head, 1, rows)
         + &page_paragraph(
-            "A save is in the metrics of the step after it. Those without such a line, as after the last step or before \
-             a failure, are known by the log and the newest checkpoint of its folder.",
+            "A save is in the metrics of the step after it. Those without such a line, as after the last step or \
+             before a failure, are known by the log and the newest checkpoint of its folder.",
         )
 }
 

@@ -1,4 +1,4 @@
-//! What the processes of an attempt report to their supervisor.
+//! The reports of the processes of an attempt to their supervisor.
 
 use std::env;
 use std::fs;

@@ -16,8 +16,8 @@ use meshwright::checkpoint::{RunEvent, RunLog};
 /// Time limit of what a test waits for.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A program that trains nothing: attempt N runs line N of `plan`, which may `save` a checkpoint of a step, and `report`
-/// to the supervisor.
+/// A program that trains nothing: attempt N runs line N of `plan`, which may `save` a checkpoint of a step, and
+/// `report` to the supervisor.
 const TRAIN: &str = r#"#!/bin/sh
 n=$(($(cat count 2>/dev/null || echo 0) + 1))
 echo $n > count
