@@ -3,8 +3,8 @@
 //! A block is checked as its reader would check it. `...` stands for lines that are left out, and `[..]` for words.
 //! Words are compared without the spaces between them, and a number with a decimal point may differ by one unit of its
 //! last digit. Warnings and progress, which a program writes to stderr, are before its results. A command that ends in
-//! `\` goes on in the next line. A command that prints `error:` exits with code 2, one that prints `REFUSED` with 1, and
-//! any other one with 0.
+//! `\` goes on in the next line. One that prints `error:` exits with code 2, one that prints `REFUSED` with 1, and any
+//! other one with 0.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -65,17 +65,20 @@ fn blocks_of(page: &Path) -> Vec<Vec<ConsoleCommand>> {
 }
 
 impl ConsoleCommand {
-    /// Returns a shell that runs the command, with the folder of `program` before all others on its path.
-    pub fn shell(&self, program: &str) -> Command {
-        let folder = Path::new(program).parent().expect("a program is in a folder");
+    /// Runs the command in a folder, with that of `program` before all others on its path, and compares what it prints
+    /// and its exit code with the page.
+    pub fn run(&self, program: &str, folder: &Path) {
+        let programs = Path::new(program).parent().expect("a program is in a folder");
         let path = std::env::var("PATH").unwrap_or_default();
+        let path = format!("{}:{path}", programs.display());
         let mut shell = Command::new("sh");
-        shell.args(["-c", &self.line]).env("PATH", format!("{}:{path}", folder.display()));
-        shell
+        let output = shell.args(["-c", &self.line]).env("PATH", path).current_dir(folder).output();
+        let output = output.unwrap_or_else(|error| panic!("{}: {error}", self.place));
+        let printed = [output.stderr, output.stdout].map(|text| String::from_utf8(text).unwrap());
+        self.check(output.status.code(), &printed.concat());
     }
 
-    /// Compares what the command has printed, and its exit code, with the page.
-    pub fn check(&self, code: Option<i32>, printed: &str) {
+    fn check(&self, code: Option<i32>, printed: &str) {
         let ConsoleCommand { place, expected, .. } = self;
         let prints = |start: &str| expected.iter().any(|line| line.starts_with(start));
         let expected_code = if prints("error: ") { 2 } else { i32::from(prints("REFUSED ")) };

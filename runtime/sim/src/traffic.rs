@@ -20,8 +20,8 @@ pub struct AxisTraffic {
     pub levels: Vec<String>,
 }
 
-/// Returns the traffic of a step over all sets of axes that send bytes, the most first. The logs are those of all positions along
-/// `pp`, and ranks of the mesh fill the cluster in their order.
+/// Returns the traffic of a step over all sets of axes that send bytes, the most first, from the logs of all positions
+/// along `pp`. Ranks of the mesh fill the cluster in their order.
 pub fn traffic(cluster: &Cluster, mesh: &MeshShape, logs: &[Arc<StepLog>]) -> Vec<AxisTraffic> {
     let mut sums: HashMap<AxisSet, (u64, BTreeSet<usize>)> = HashMap::new();
     for log in logs {

@@ -11,10 +11,7 @@ fn commands_print_and_draw_what_the_book_shows() {
     let dir = tempfile::tempdir().unwrap();
     let commands = console_blocks::commands_in("scale", true);
     for command in &commands {
-        let mut shell = command.shell(env!("CARGO_BIN_EXE_meshwright"));
-        let output = shell.current_dir(dir.path()).output().unwrap();
-        let printed = [output.stderr, output.stdout].map(|text| String::from_utf8(text).unwrap());
-        command.check(output.status.code(), &printed.concat());
+        command.run(env!("CARGO_BIN_EXE_meshwright"), dir.path());
     }
     assert!(commands.len() > 3, "the commands were found");
     let drawings = Path::new(env!("CARGO_MANIFEST_DIR")).join("../book/src/drawings");
