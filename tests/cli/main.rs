@@ -2,6 +2,7 @@
 
 mod architecture;
 mod async_saving;
+mod book;
 mod data;
 mod dry_runs;
 mod exit_codes;
