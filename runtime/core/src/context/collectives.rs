@@ -45,7 +45,7 @@ impl Rank {
 
     /// Returns the process group of the ranks that hold the same part of the model in other replicas.
     pub(crate) fn replica_group(&self) -> Arc<Communicator> {
-        self.comms().group(self.local_axes())
+        self.group_along(self.local_axes())
     }
 
     /// Returns the mean over the replicas of `number`, which is the same on all ranks of a replica. Every rank calls
@@ -83,8 +83,21 @@ impl Rank {
              meanwhile: split tensors of stages over `tp` or `cp`, and let the schedule pass tensors from stage to \
              stage"
         );
-        let single = axes.iter().filter(|axis| self.degree(*axis) == 1);
+        self.group_along(axes.difference(self.local_axes()))
+    }
+
+    /// Returns the process group along `axes`, also of replicas that train apart.
+    fn group_along(&self, axes: AxisSet) -> Arc<Communicator> {
+        let single = axes.iter().filter(|axis| self.comms().shape().degree(*axis) == 1);
         self.comms().group(single.fold(axes, |axes, axis| axes.difference(AxisSet::of(axis))))
+    }
+
+    /// Sums `values` over all ranks in double precision, in the order of ranks, also over those of replicas that train
+    /// apart: for reports.
+    #[doc(hidden)]
+    pub fn sum_over_ranks(&self, site: &Site, values: &mut [f64]) {
+        let group = self.group_along(AxisSet::ALL);
+        group.all_reduce_f64(site, values).unwrap_or_else(|error| fail(error));
     }
 
     /// Reduces `data` over the ranks along `axes`; does nothing if there is only this one.

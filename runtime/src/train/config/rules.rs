@@ -12,6 +12,7 @@ use meshwright_core::__internal::check_rule;
 use super::dry_run_rules::{
     a_cluster_is_of_a_run, a_plan_is_alone, a_simulation_is_of_gpus, records_are_of_runs,
 };
+use super::local_sgd::replicas_synchronize;
 use super::optimizers::{OptimizerEntry, OptimizerFlags};
 use super::problems::Problems;
 use super::setting_value::{MeshSetting, word};
@@ -43,6 +44,7 @@ pub const RULES: &[Rule] = &[
     the_optimizer_accepts_its_flags,
     decays_fall,
     the_warm_up_ends,
+    replicas_synchronize,
     resume_auto_needs_save,
     new_data_begins_once,
     only_checkpoints_are_objects,
@@ -202,7 +204,7 @@ fn cp_needs_its_axis(settings: &RunSettings, problems: &mut Problems) {
 }
 
 /// Suggests the same mesh with its `dp` ranks along an axis that has one rank.
-fn with_ranks_along(mesh: &MeshShape, axis: AxisId) -> String {
+pub(super) fn with_ranks_along(mesh: &MeshShape, axis: AxisId) -> String {
     let degree = mesh.degree(AxisId::Dp).max(2);
     let others = AxisId::ALL
         .into_iter()

@@ -40,6 +40,7 @@ impl<T: Task> RankLoop<'_, T> {
         if !steps.is_multiple_of(every) {
             return Ok(());
         }
+        let steps = self.state.optimizer.synchronized_after(steps)?.steps();
         let rank = &self.state.rank;
         let (world, shape) = (rank.comms().uncounted_world(), *rank.comms().shape());
         let Some(difference) = find_difference(&world, &shape, &self.state.built.params())? else {
