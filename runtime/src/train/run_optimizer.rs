@@ -7,6 +7,7 @@ use crate::optim::{
     Optimizer, OptimizerError, OptimizerState, OuterSgd, ParamGroups, UnitState, UpdateRule,
 };
 use crate::tensor::{Rank, Unit};
+use meshwright_core::__internal as scope;
 
 use super::config::{Config, LocalSgdConfig};
 use super::{Error, Result};
@@ -67,6 +68,7 @@ impl RunOptimizer {
     /// Synchronizes the replicas, if they train apart. Every rank calls it.
     pub fn synchronize(&mut self) {
         if let Some(local) = &mut self.local {
+            let _pass = scope::begin_pass(scope::Pass::Update);
             local.outer.synchronize();
         }
     }

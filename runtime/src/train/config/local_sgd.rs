@@ -73,9 +73,10 @@ pub fn replicas_synchronize(settings: &RunSettings, problems: &mut Problems) {
         return;
     };
     outer_optimizer_is_valid(&local, problems);
-    replicas_are_there(settings, &local, problems);
-    others_know_no_replicas(settings, problems);
-    synchronizations_are_met(settings, &local, problems);
+    if others_know_replicas(settings, problems) {
+        replicas_are_there(settings, &local, problems);
+        synchronizations_are_met(settings, &local, problems);
+    }
 }
 
 fn outer_optimizer_is_valid(local: &LocalSgdConfig, problems: &mut Problems) {
@@ -112,9 +113,9 @@ fn replicas_are_there(settings: &RunSettings, local: &LocalSgdConfig, problems: 
     }
 }
 
-/// Some settings are about one state that all ranks have after each step.
-fn others_know_no_replicas(settings: &RunSettings, problems: &mut Problems) {
-    for (name, message) in [
+/// Some settings are about one state that all ranks have after each step. Returns true if none of them is given.
+fn others_know_replicas(settings: &RunSettings, problems: &mut Problems) -> bool {
+    let others = [
         (
             "ema",
             "averages the parameters of every step, and replicas differ between their synchronizations",
@@ -124,14 +125,14 @@ fn others_know_no_replicas(settings: &RunSettings, problems: &mut Problems) {
         ("simulate", "simulates a step that is like all others"),
         ("plan", "plans for steps that are all alike"),
         ("cluster", "predicts a step that is like all others"),
-    ] {
-        if settings.is_given(name) {
-            let message = format!(
-                "{message}; it cannot be combined with --local-steps, so leave one of them out"
-            );
-            problems.add(&[name, "local-steps"], message);
-        }
+    ];
+    let given = || others.into_iter().filter(|(name, _)| settings.is_given(name));
+    for (name, reason) in given() {
+        let message =
+            format!("{reason}; it cannot be combined with --local-steps, so leave one of them out");
+        problems.add(&[name, "local-steps"], message);
     }
+    given().next().is_none()
 }
 
 /// Only the state of a synchronization is saved, evaluated and compared.
