@@ -23,14 +23,14 @@ pub struct OuterSgdOptions {
     pub momentum: f64,
 }
 
-/// The outer optimizer of replicas along `dp` that train apart (Douillard et al., "DiLoCo: Distributed Low-Communication
-/// Training of Language Models", 2023, arXiv 2311.08105, algorithm 1).
+/// The outer optimizer of replicas along `dp` that train apart (Douillard et al., "DiLoCo: Distributed
+/// Low-Communication Training of Language Models", 2023, arXiv 2311.08105, algorithm 1).
 ///
-/// With the parameters `a` after the last synchronization and those of each replica now, `p`, the outer gradient is `g =
-/// mean over the replicas of (a - p)`. Then, as SGD with Nesterov momentum of PyTorch, `m = momentum * m + g` and `a = a
-/// - lr * (g + momentum * m)`, and each replica goes on from `a`. All of it is in f32, and sharded as the optimizer
-/// state is; the gradient is summed over `dp` in the reduce dtype. Buffers, which have no gradient, become the mean of
-/// those of the replicas.
+/// With the parameters `a` after the last synchronization and those of each replica now, `p`, the outer gradient is
+/// the mean over the replicas, `g = mean(a - p)`. Then, as SGD with Nesterov momentum of PyTorch,
+/// `m = momentum * m + g` and `a = a - lr * (g + momentum * m)`, and each replica goes on from `a`. All of it is in
+/// f32, and sharded as the optimizer state is; the gradient is summed over `dp` in the reduce dtype. Buffers, which
+/// have no gradient, become the mean of those of the replicas.
 pub struct OuterSgd {
     rank: Rank,
     options: OuterSgdOptions,

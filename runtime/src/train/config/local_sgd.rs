@@ -6,8 +6,8 @@ use crate::layout::AxisId;
 use crate::optim::{OuterSgdOptions, check_fraction};
 
 use super::Config;
+use super::other_mesh::with_ranks_along;
 use super::problems::Problems;
-use super::rules::with_ranks_along;
 use super::settings::RunSettings;
 
 /// The defaults of DiLoCo for the outer learning rate and momentum.

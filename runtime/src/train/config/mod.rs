@@ -29,6 +29,7 @@ mod memory_advice;
 mod on_nan;
 mod optimizer;
 mod optimizers;
+mod other_mesh;
 mod other_names;
 mod own_flags;
 mod own_rows;

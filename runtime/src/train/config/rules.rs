@@ -4,7 +4,6 @@ use std::path::{Path, PathBuf};
 
 use crate::checkpoint::is_remote;
 use crate::layout::{AxisId, AxisSet};
-use crate::mesh::MeshShape;
 use crate::optim::OptimizerError;
 use crate::tensor::ZeroStage;
 use meshwright_core::__internal::check_rule;
@@ -14,6 +13,7 @@ use super::dry_run_rules::{
 };
 use super::local_sgd::replicas_synchronize;
 use super::optimizers::{OptimizerEntry, OptimizerFlags};
+use super::other_mesh::with_ranks_along;
 use super::problems::Problems;
 use super::setting_value::{MeshSetting, word};
 use super::settings::{FLAGS, REPORTS, RunSettings, SAVING, SIZES, VALIDATION};
@@ -200,19 +200,6 @@ fn cp_needs_its_axis(settings: &RunSettings, problems: &mut Problems) {
              it out"
         );
         problems.add(&["cp", "mesh"], message);
-    }
-}
-
-/// Suggests the same mesh with its `dp` ranks along an axis that has one rank.
-pub(super) fn with_ranks_along(mesh: &MeshShape, axis: AxisId) -> String {
-    let degree = mesh.degree(AxisId::Dp).max(2);
-    let others = AxisId::ALL
-        .into_iter()
-        .filter(|other| *other != AxisId::Dp && *other != axis)
-        .map(|other| (other, mesh.degree(other)));
-    match MeshShape::new(others.chain([(axis, degree)])) {
-        Ok(mesh) => format!("--mesh {mesh}"),
-        Err(_) => format!("--mesh {axis}={degree}"),
     }
 }
 

@@ -48,8 +48,8 @@ impl SavedReplicas {
         if !local.synchronizes_after(step) {
             return refuse(format!(
                 "--local-steps: {folder} has {} done, which is no multiple of {}: replicas are synchronized after \
-                 multiples of --local-steps, and a shorter round would differ from the others; use a divisor of {step}, \
-                 or another checkpoint",
+                 multiples of --local-steps, and a shorter round would differ from the others; use a divisor of \
+                 {step}, or another checkpoint",
                 counted(step as usize, "step"),
                 local.steps,
             ));

@@ -120,8 +120,11 @@ fn gather<P: Serialize>(
 ) -> Result<Vec<RankParts>, CommError> {
     let text = serde_json::to_string(own).expect("names and numbers are JSON");
     let texts = world.all_gather_texts(site, &text)?;
+    // Members are in the order of the axes of the mesh, and ranks in that of --mesh-order.
+    let mut by_rank: Vec<(usize, &String)> = world.members().iter().copied().zip(&texts).collect();
+    by_rank.sort_unstable();
     let parts_of = |text: &String| serde_json::from_str(text).expect("ranks send valid JSON");
-    Ok(texts.iter().map(parts_of).collect())
+    Ok(by_rank.into_iter().map(|(_, text)| parts_of(text)).collect())
 }
 
 /// Describes the first part that ranks hold with different hashes.

@@ -1,5 +1,5 @@
-//! The state that each replica keeps for itself, if the replicas along `dp` train apart: its tensors have the replica in
-//! the name of their kind, in which no rule can have a dash.
+//! The state that each replica keeps for itself, if the replicas along `dp` train apart: its tensors have the replica
+//! in the name of their kind, in which no rule can have a dash.
 
 use std::collections::BTreeSet;
 

@@ -41,8 +41,8 @@ fn wrong_local_steps_are_refused() {
         ),
         (
             "--mesh fsdp=4 --steps 24 --local-steps 8",
-            "--local-steps: 8 lets replicas along dp train apart, but the degree of dp is 1 in --mesh fsdp=4 (the ranks \
-             of fsdp share one replica); use --mesh dp=2,fsdp=4, or leave it out",
+            "--local-steps: 8 lets replicas along dp train apart, but the degree of dp is 1 in --mesh fsdp=4 (the \
+             ranks of fsdp share one replica); use --mesh dp=2,fsdp=4, or leave it out",
         ),
         ("--mesh 1 --steps 24 --local-steps 8", "use --mesh dp=2, or leave it out"),
         ("--mesh auto=4 --steps 24 --local-steps 8", "--mesh: auto chooses a mesh for gradients"),
