@@ -13,6 +13,7 @@ mod faults;
 mod flight;
 mod folders;
 mod forged;
+mod local_sgd;
 mod meshes;
 mod monitoring;
 mod outputs;

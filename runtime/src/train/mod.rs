@@ -23,6 +23,7 @@ mod record;
 mod report;
 mod run;
 mod run_on;
+mod run_optimizer;
 mod simulate;
 mod step;
 mod task;
