@@ -142,6 +142,7 @@ fn flags_reach_their_fields() {
             clip: None,
             ema: Some(0.999),
         },
+        local_sgd: None,
         on_nan: OnNan::Skip(3.try_into().unwrap()),
         comm_timeout: TimeLimit(Duration::from_secs(90)),
         heartbeat_limit: TimeLimit(Duration::from_secs(60)),
