@@ -36,6 +36,8 @@ pub use error::{Error, Result};
 pub use families::train_family_of;
 #[cfg(feature = "cuda")]
 pub use machine::Gpus;
+#[doc(hidden)]
+pub use machine::open_machine;
 pub use machine::{Machine, MachineDevice};
 pub use meshwright_store::family::{
     ConfigKeys, Family, FamilyList, FamilyModel, LanguageModel, LoadBalancing, Outline, SizeFlag,
@@ -49,6 +51,8 @@ pub use report::{
     Report, StepMetrics, StepObserver, StepReport, Summary,
 };
 pub use run_on::run_on;
+#[doc(hidden)]
+pub use run_on::run_on_machine;
 pub(crate) use run_on::run_on_shape;
 pub use simulate::{SimulatedRun, WholeRun};
 #[doc(hidden)]
