@@ -30,6 +30,9 @@ mod own_task;
 #[allow(dead_code, reason = "its `main` is not called")]
 #[path = "own_trainer.rs"]
 mod own_trainer;
+#[allow(dead_code, reason = "its `main` is not called")]
+#[path = "wide_mlp.rs"]
+mod wide_mlp;
 
 use std::path::Path;
 
@@ -286,6 +289,15 @@ fn the_mixtral_trains_the_same_on_every_mesh() {
                 assert!(apart < 1e-5 * expected, "{mesh}{documents}: {loss}, alone {expected}");
             }
         }
+    }
+}
+
+#[test]
+fn the_wide_mlp_has_an_mfu_on_every_mesh() {
+    let folder = tempfile::tempdir().unwrap();
+    for mesh in ["1", "dp=2", "tp=2"] {
+        let mfu = wide_mlp::train(mesh, 16, 8, 3, &folder.path().join("m.jsonl")).unwrap();
+        assert!(mfu > 0.0 && mfu <= 1.0, "{mesh}: {mfu}");
     }
 }
 

@@ -1,5 +1,6 @@
 //! Training: settings, the trainer, metrics and progress.
 
+mod auto_batch;
 mod auto_mesh;
 pub mod config;
 pub(crate) mod console;

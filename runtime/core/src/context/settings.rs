@@ -31,6 +31,10 @@ pub struct Settings {
     /// True to keep the sum of the losses of each row of a batch, which cross-entropies compute beside their loss: the
     /// trainer reports the loss of each source of its data. The same on every rank.
     pub row_losses: bool,
+    /// True to sum the squares of the gradient of each data rank's first micro-batch in a step, for the gradient noise
+    /// scale: a pass over the gradients, and small reductions over the tensor-parallel ranks. Steps cannot be captured
+    /// as CUDA graphs. The same on every rank.
+    pub first_squares: bool,
 }
 
 /// Steps in which the ranks check what no type can express: that they train one model on one batch.
@@ -58,6 +62,7 @@ impl Settings {
             keeps_last_units: true,
             checks: Checks::EveryStep,
             row_losses: false,
+            first_squares: false,
         }
     }
 }

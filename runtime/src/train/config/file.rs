@@ -75,9 +75,10 @@ fn parse_setting(
     }
     let text = match (flag.kind, value) {
         (FlagKind::Switch, DeValue::Boolean(value)) => Some(value.to_string()),
-        (FlagKind::Count | FlagKind::Number | FlagKind::Bytes, DeValue::Integer(number)) => {
-            Some(decimal(number))
-        }
+        (
+            FlagKind::Count | FlagKind::CountOrAuto | FlagKind::Number | FlagKind::Bytes,
+            DeValue::Integer(number),
+        ) => Some(decimal(number)),
         (FlagKind::Number, DeValue::Float(number)) => Some(number.to_string()),
         (FlagKind::Pair, DeValue::Array(items)) => {
             let items: Option<Vec<_>> =
@@ -90,7 +91,8 @@ fn parse_setting(
             | FlagKind::Path
             | FlagKind::Text
             | FlagKind::Choice(_)
-            | FlagKind::Bytes,
+            | FlagKind::Bytes
+            | FlagKind::CountOrAuto,
             DeValue::String(text),
         ) => Some(text.to_string()),
         _ => None,
@@ -142,6 +144,7 @@ fn mesh_text(table: &DeTable<'_>) -> Option<String> {
 fn expected_value(flag: &Flag) -> String {
     match flag.kind {
         FlagKind::Count => "a whole number".into(),
+        FlagKind::CountOrAuto => "a whole number, or \"auto\"".into(),
         FlagKind::Number => "a number".into(),
         FlagKind::Bytes => "a number of bytes, such as 1_000_000 or \"512MiB\"".into(),
         FlagKind::Pair => "two numbers, such as [0.9, 0.95]".into(),

@@ -14,6 +14,7 @@ use crate::train::explain::flops_text;
 use crate::train::plan::{Plan, describe_mesh};
 use crate::train::{Error, Result};
 
+use super::low_mfu::describe_low_mfu;
 use super::{Evaluation, Prediction, Report};
 
 /// Results of a run.
@@ -70,6 +71,7 @@ impl Summary {
         }
         text += &self.validation_lines(plan);
         text += &usage_tables(&self.report, self.losses.len());
+        text += &self.low_mfu(plan);
         for line in output_lines(&plan.config) {
             text += &format!("{line}\n");
         }
@@ -84,6 +86,16 @@ impl Summary {
 }
 
 impl Summary {
+    /// Returns the hint about a low MFU, if the peak is known.
+    fn low_mfu(&self, plan: &Plan) -> String {
+        let Some(peak) = self.report.peak.filter(|_| self.tokens_per_s > 0.0) else {
+            return String::new();
+        };
+        let mfu = plan.flops.total() * self.tokens_per_s / peak.flops;
+        let tokens = (plan.config.batch * plan.config.seq) as f64;
+        describe_low_mfu(&self.report, mfu, tokens / self.tokens_per_s, self.losses.len())
+    }
+
     /// Describes the last evaluation and the lowest loss, and why a run has stopped early.
     fn validation_lines(&self, plan: &Plan) -> String {
         let mut text = String::new();
@@ -215,6 +227,7 @@ mod tests {
                 overlapped: Duration::from_millis(25),
                 exposed: Duration::from_micros(680),
             }],
+            data_wait: Duration::ZERO,
             flops: 6.4e12,
             planned_flops: Some(1.5e12),
             recomputed: 0.25,

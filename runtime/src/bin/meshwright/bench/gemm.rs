@@ -59,6 +59,7 @@ pub fn command() -> Command {
             Arg::new("peak-flops")
                 .long("peak-flops")
                 .value_name("X")
+                .allow_negative_numbers(true)
                 .value_parser(value_parser!(f64))
                 .help(
                     "Peak FLOP/s of the device in this dtype, such as 989e12 [default: that of the GPU's data sheet, \
