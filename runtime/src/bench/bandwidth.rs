@@ -11,6 +11,8 @@ use super::collective::{Collective, CollectiveMemory};
 
 /// Measurements of each size; their median is the result.
 const ROUNDS: usize = 7;
+/// Short measurements before, which determine the number of calls.
+const TRIALS: usize = 5;
 /// Least duration of a measurement, from which its number of calls follows.
 const DURATION: Duration = Duration::from_millis(30);
 /// Most calls of a measurement.
@@ -74,9 +76,9 @@ pub fn measure_collective(
         meet()?;
         Ok::<_, CommError>(start.elapsed().as_secs_f64() / calls as f64)
     };
-    // The first calls touch the memory and open connections.
-    run(2)?;
-    let first = run(2)?.max(1e-9);
+    // The first calls touch the memory and open connections, and others may wait for a core.
+    let trials = (0..TRIALS).map(|_| run(2)).collect::<Result<Vec<f64>, CommError>>()?;
+    let first = trials.into_iter().fold(f64::INFINITY, f64::min).max(1e-9);
     let calls = of_first_rank(rank, (DURATION.as_secs_f64() / first).clamp(1.0, MAX_CALLS)) as u64;
     let before = group.stats().bytes;
     let mut times = (0..ROUNDS).map(|_| run(calls)).collect::<Result<Vec<f64>, CommError>>()?;

@@ -1,8 +1,8 @@
 //! The collectives that are measured, and their bus bandwidth.
 //!
-//! *Algorithm bandwidth* is the size of the whole tensor over the time of a call. *Bus bandwidth* is that times a factor
-//! of the operation and the number of ranks: the rate at which a link of each rank would have to carry the bytes that
-//! the operation cannot do without. The factors are those of NCCL's own tests, `doc/PERFORMANCE.md` of
+//! *Algorithm bandwidth* is the size of the whole tensor over the time of a call. *Bus bandwidth* is that times a
+//! factor of the operation and the number of ranks: the rate at which a link of each rank would have to carry the bytes
+//! that the operation cannot do without. The factors are those of NCCL's own tests, `doc/PERFORMANCE.md` of
 //! <https://github.com/NVIDIA/nccl-tests>, so that results are comparable.
 
 use std::sync::Arc;

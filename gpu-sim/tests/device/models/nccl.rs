@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use meshwright::backend::{Backend, DType};
 use meshwright::bench::{COLLECTIVES, measure_collective};
-use meshwright::comm::{LaunchOptions, RankComms};
 use meshwright::comm::nccl::{MessagePath, NcclEngine, NcclSettings};
+use meshwright::comm::{LaunchOptions, RankComms};
 use meshwright::models::llama::Llama;
 use meshwright::nn::ContextStyle;
 use meshwright::tensor::{Rank, Settings as RankSettings, ZeroStage};

@@ -47,8 +47,8 @@ impl RunSettings {
                 let message = "`auto` is not compared by --preflight; name the number of the run";
                 problems.add(&[name, "preflight"], message);
             } else if is_mesh_open {
-                let message = "`auto` is of a run on a mesh, and a mesh is chosen for a batch; name the axes of --mesh, \
-                               or a number";
+                let message = "`auto` is of a run on a mesh, and a mesh is chosen for a batch; name the axes of \
+                               --mesh, or a number";
                 problems.add(&[name, "mesh"], message);
             }
         }

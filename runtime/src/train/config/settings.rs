@@ -81,7 +81,7 @@ settings! {
          gradients, 3 also parameters [default: 0 without an fsdp axis, else 3, or 1 with a pp axis]"
         zero: Option<ZeroStage>, "STAGE", at "/zero" Warn;
         "Gradient accumulation: micro-batches per step on each rank; auto takes the fewest that fit in memory"
-        micro_batches: AutoSize = "1", "N|auto", at "/micro-batches" Warn => micro_batches;
+        micro_batches: AutoSize = "1", "N", at "/micro-batches" Warn => micro_batches;
         "Pipeline schedule: gpipe, 1f1b, interleaved, zb-h1, zb-v, dualpipev, or FILE.csv in PyTorch's notation; \
          `meshwright schedule` draws them [default: 1f1b; needs a pp axis]"
         schedule: Option<ScheduleSource>, "NAME", at "/pipeline/schedule" Warn;
@@ -168,7 +168,7 @@ settings! {
         "Do not count the prediction of the next document's first token in the loss [needs --documents]"
         mask_borders: bool, at "/documents/masks-borders" Refuse;
         "Global batch: sequences per step over all ranks; auto takes the most that fit in memory"
-        batch: AutoSize = "16", "B|auto", at "/batch" Refuse => batch;
+        batch: AutoSize = "16", "B", at "/batch" Refuse => batch;
         "Sequence length in tokens"
         seq: Size = "128", "T", at "/seq" Refuse => seq;
         "Optimizer steps in total, including those before --resume"

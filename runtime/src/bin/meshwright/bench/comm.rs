@@ -162,7 +162,8 @@ impl CommCases {
         match digests.iter().position(|other| *other != digests[0]) {
             None => Ok(()),
             Some(other) => Err(Error::Input(format!(
-                "--ops, --sizes or --dtype of rank {other} differ from those of rank 0; start all processes by one command"
+                "--ops, --sizes or --dtype of rank {other} differ from those of rank 0; start all processes by \
+                 one command"
             ))),
         }
     }

@@ -236,7 +236,10 @@ fn record(machine: &dyn Machine, peaks: &[(DType, Peak)], measured: &[MeasuredMa
             "share": share(peaks, one),
         })
     };
-    let peak = |(dtype, peak): &(DType, Peak)| json!({ "dtype": dtype.name(), "flops_per_s": peak.flops, "source": peak.text });
+    let peak = |(dtype, peak): &(DType, Peak)| {
+        let (flops, source) = (peak.flops, &peak.text);
+        json!({ "dtype": dtype.name(), "flops_per_s": flops, "source": source })
+    };
     json!({
         "format": "meshwright bench gemm",
         "version": 1,
