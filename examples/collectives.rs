@@ -100,7 +100,7 @@ pub fn collectives() -> meshwright::Result<Vec<(&'static str, ByRank)>> {
         let thirds: Vec<f32> = row.iter().map(|x| (x + 1.0) / 3.0).collect();
         let mut in_one = thirds.clone();
         group.all_reduce(&site, ReduceOp::Sum, in_one.as_mut_slice().into())?;
-        let (mut part, mut in_two) = ([0.0], vec![0.0; 4]);
+        let (mut part, mut in_two) = ([0f32], vec![0f32; 4]);
         let (src, dst) = (thirds.as_slice().into(), part.as_mut_slice().into());
         group.reduce_scatter(&site, src, dst, &one_each)?;
         let (src, dst) = (part.as_slice().into(), in_two.as_mut_slice().into());

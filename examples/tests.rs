@@ -321,7 +321,7 @@ fn the_collectives_have_the_documented_results() {
     assert_eq!(of("send and recv"), [[3.0], [0.0], [1.0], [2.0]]);
     assert_eq!((of("barrier"), of("two steps")), (same(&[1.0]), same(&[0.0])));
     // Added in the order of the ranks.
-    let third = |column: usize| (0..4).map(|rank| (10 * rank + column + 1) as f32 / 3.0);
+    let third = |column: usize| (0..4).map(move |rank| (10 * rank + column + 1) as f32 / 3.0);
     let thirds: Vec<f32> = (0..4).map(|column| third(column).fold(0.0, |a, b| a + b)).collect();
     assert_eq!(of("sum of thirds"), same(&thirds));
     let column = |c: usize| (0..4).map(|r| (10 * r + c) as f32).collect::<Vec<_>>();

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use meshwright::nn::{Linear, Sizes, build};
+use meshwright::nn::{Layer, Linear, Sizes, build};
 use meshwright::prelude::dims;
 use meshwright::tensor::{Loss, Rank, Settings, Tensor, ZeroStage};
 use meshwright::{forward, model};

@@ -44,7 +44,12 @@ pub fn choose_sizes<T: Task>(
         let with_rows = |rows: usize| Config { batch: rows * unit, ..config.clone() };
         let rows = most(MAX_ROWS, |rows| fits(&with_rows(rows))).map_err(failed)?;
         config.batch = rows * unit;
-        format!("{flag}: {}, the most that fit", counted(config.batch, "sequence"))
+        let most = if rows == MAX_ROWS {
+            "the most that are tried, which fit"
+        } else {
+            "the most that fit"
+        };
+        format!("{flag}: {}, {most}", counted(config.batch, "sequence"))
     } else {
         let rows = config.batch / ranks;
         let counts = (1..=rows).filter(|count| rows.is_multiple_of(*count));
