@@ -42,12 +42,12 @@ pub fn train(mesh: &str, width: usize, rows: usize, steps: u64, metrics: &Path) 
     run_on(mesh, 0, |rank| {
         let built = build::<WideMlp>(rank, &sizes)?;
         let mut optimizer = Sgd::new(rank, &built.units, SgdOptions::default());
-        // A row counts as a sequence of one token.
+        // A row counts as a sequence of one token, so the loss counts rows.
         let mut reports = StepReports::new(rank, 0..steps).with_metrics(metrics, &built, 1)?;
         let x = Tensor::<(Batch, Wide)>::normal(rank, &[rows, width], "rows");
         for _ in 0..steps {
             reports.begin_step();
-            let loss = Loss::mean_of(&(built.model.forward(&x) - &x).square());
+            let loss = Loss::mean_of(&(built.model.forward(&x) - &x).square().mean(Wide));
             let mean = loss.reduce();
             let gradients = loss.backward().reduce();
             let numbers = StepNumbers { loss: mean, grad_norm: gradients.norm(), lr: 1e-3 };

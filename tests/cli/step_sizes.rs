@@ -2,7 +2,18 @@
 
 use serde_json::Value;
 
-use crate::{SMALL, Workspace, assert_contains, numbers};
+use crate::{Finished, SMALL, Workspace, assert_contains, numbers};
+
+/// Runs a line that has a batch of its own.
+fn run(workspace: &Workspace, line: &str) -> Finished {
+    workspace.run(&format!("{} {line}", SMALL.replace("--batch 4 ", "")))
+}
+
+fn train(workspace: &Workspace, line: &str) -> Finished {
+    let run = run(workspace, line);
+    assert_eq!(run.code, Some(0), "{line}\n{}", run.stderr);
+    run
+}
 
 /// Returns the sequences of a step.
 fn batch_of(steps: &[Value]) -> u64 {
@@ -13,21 +24,22 @@ fn batch_of(steps: &[Value]) -> u64 {
 #[test]
 fn the_batch_fills_the_memory() {
     let workspace = Workspace::new();
-    let line = "--mesh dp=2 --memory-limit 2MB --metrics m.jsonl --save out";
-    let run = workspace.train(&format!("{line} --steps 2 --batch auto"));
-    assert_contains(&run.stderr, "--batch auto: ");
-    assert_contains(&run.stderr, "the most that fit in 80 % of --memory-limit 2.00 MB");
+    let line = "--mesh dp=2 --metrics m.jsonl --save out";
+    let limit = "--batch auto --memory-limit 2MB";
+    let first = train(&workspace, &format!("{line} --steps 2 {limit}"));
+    assert_contains(&first.stderr, "--batch auto: ");
+    assert_contains(&first.stderr, "the most that fit in 80 % of --memory-limit 2.00 MB");
     let batch = batch_of(&workspace.metrics("m.jsonl"));
     assert!(batch > 4 && batch.is_multiple_of(2), "{batch}");
     // It is kept, also if the flag is repeated with another limit.
     for again in ["", "--batch auto --memory-limit 3MB"] {
-        workspace.train(&format!("{line} --steps 3 --resume auto {again}"));
+        train(&workspace, &format!("{line} --steps 3 --resume auto {again}"));
         assert_eq!(batch_of(&workspace.metrics("m.jsonl")[2..]), batch);
     }
     let fits = |batch: u64| {
         let limit = 2_000_000 * 8 / 10;
         let line = format!("--mesh dp=2 --steps 1 --batch {batch} --memory-limit {limit}");
-        workspace.run(&format!("{SMALL} {line}")).code == Some(0)
+        run(&workspace, &line).code == Some(0)
     };
     assert!(fits(batch) && !fits(batch + 2), "{batch}");
 }
@@ -36,9 +48,9 @@ fn the_batch_fills_the_memory() {
 fn the_fewest_micro_batches_are_chosen() {
     let workspace = Workspace::new();
     let line = "--mesh fsdp=2 --batch 64 --steps 1 --micro-batches auto";
-    let all = workspace.train(&format!("{line} --memory-limit 1GB"));
+    let all = train(&workspace, &format!("{line} --memory-limit 1GB"));
     assert_contains(&all.stderr, "--micro-batches auto: 1, the fewest that fit, of 32 sequences");
-    let few = workspace.train(&format!("{line} --memory-limit 1500kB"));
+    let few = train(&workspace, &format!("{line} --memory-limit 1500kB"));
     let (_, text) = few.stderr.split_once("--micro-batches auto: ").unwrap();
     let count: usize = text.split(',').next().unwrap().parse().unwrap();
     assert!(count > 1 && 32 % count == 0, "{text}");
@@ -100,9 +112,7 @@ fn files_may_leave_the_batch_open() {
         "run.toml",
         b"batch = \"auto\"\nmemory-limit = \"2MB\"\nmesh = \"dp=2\"\nsteps = 1\n",
     );
-    let words = SMALL.replace("--batch 4", "");
-    let run = workspace.run(&format!("{words} --config run.toml"));
-    assert_eq!(run.code, Some(0), "{}", run.stderr);
+    let run = train(&workspace, "--config run.toml");
     assert_contains(&run.stderr, "--batch auto: ");
 }
 
@@ -113,7 +123,7 @@ fn the_noise_scale_does_not_depend_on_how_parts_are_computed() {
     let measure = |line: &str| {
         let line =
             format!("--batch 8 --steps 3 --micro-batches 2 --noise-scale --metrics m.jsonl {line}");
-        workspace.train(&line);
+        train(&workspace, &line);
         numbers(&workspace.metrics("m.jsonl"), "noise_scale")
     };
     let expected = measure("--mesh dp=2");

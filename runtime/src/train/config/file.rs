@@ -8,6 +8,7 @@ use toml::de::{DeInteger, DeTable, DeValue};
 use super::flags::{Flag, FlagKind};
 use super::given_value::GivenValue;
 use super::own_flags::OwnFlags;
+use super::setting_value::AUTO;
 use super::{Problem, SettingSource};
 use crate::os::read_text;
 
@@ -91,10 +92,12 @@ fn parse_setting(
             | FlagKind::Path
             | FlagKind::Text
             | FlagKind::Choice(_)
-            | FlagKind::Bytes
-            | FlagKind::CountOrAuto,
+            | FlagKind::Bytes,
             DeValue::String(text),
         ) => Some(text.to_string()),
+        (FlagKind::CountOrAuto, DeValue::String(text)) if text.as_ref() == AUTO => {
+            Some(AUTO.to_owned())
+        }
         _ => None,
     };
     match text {

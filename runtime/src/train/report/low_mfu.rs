@@ -8,12 +8,15 @@ const LOW: f64 = 0.3;
 /// Part of a step that is worth a line.
 const WORTH_A_LINE: f64 = 0.05;
 
-/// Returns the hint for a run of `steps` steps whose median takes `step_seconds`; nothing if `mfu` is not low.
-pub fn describe_low_mfu(report: &Report, mfu: f64, step_seconds: f64, steps: usize) -> String {
-    if !(mfu < LOW && step_seconds > 0.0 && steps > 0) {
+/// Returns the hint for a run whose FLOPs take `ideal` seconds at the peak; nothing if its MFU is not low.
+pub fn describe_low_mfu(report: &Report, ideal: f64) -> String {
+    let step_time = report.step_time.as_secs_f64();
+    let mfu = ideal / step_time;
+    // NaN without a step.
+    if !(mfu < LOW && mfu > 0.0) {
         return String::new();
     }
-    let part = |seconds: f64| (seconds / steps as f64 / step_seconds).min(1.0);
+    let part = |seconds: f64| (seconds / step_time).min(1.0);
     let mut lines = Vec::new();
     let mut computed: f64 = 1.0;
     for used in &report.communication {
@@ -36,7 +39,6 @@ pub fn describe_low_mfu(report: &Report, mfu: f64, step_seconds: f64, steps: usi
             100.0 * data
         ));
     }
-    // Waits of the slowest steps may be longer than a median step.
     if computed >= WORTH_A_LINE {
         let rate = 100.0 * mfu / computed;
         lines.push(format!(
@@ -67,6 +69,7 @@ mod tests {
         Report {
             memory: Vec::new(),
             communication: vec![used("dp", 80), used("tp", 2)],
+            step_time: Duration::from_millis(200),
             data_wait: Duration::from_millis(20),
             flops: 0.0,
             planned_flops: None,
@@ -78,7 +81,7 @@ mod tests {
 
     #[test]
     fn the_parts_of_a_step_are_named() {
-        // Two steps of 100 ms: 40 % over dp, 1 % over tp, 10 % of data.
+        // In 200 ms: 40 % over dp, 1 % over tp, 10 % of data.
         let expected = "\
 mfu is 9.8 %, which is low; of a step of rank 0,
    40 % waits for communication over dp: more work between its calls (--batch, --seq), or fewer ranks along it
@@ -86,12 +89,13 @@ mfu is 9.8 %, which is low; of a step of rank 0,
    49 % computes, at 20.0 % of the peak: wider layers and larger micro-batches have larger matmuls; `meshwright bench \
 gemm` shows the share by size, and --record the kernels
 ";
-        assert_eq!(describe_low_mfu(&report(), 0.098, 0.1, 2), expected);
+        assert_eq!(describe_low_mfu(&report(), 0.2 * 0.098), expected);
     }
 
     #[test]
     fn a_good_mfu_and_no_step_have_no_hint() {
-        assert_eq!(describe_low_mfu(&report(), 0.3, 0.1, 2), "");
-        assert_eq!(describe_low_mfu(&report(), 0.1, 0.0, 0), "");
+        assert_eq!(describe_low_mfu(&report(), 0.2 * 0.31), "");
+        let none = Report { step_time: Duration::ZERO, ..report() };
+        assert_eq!(describe_low_mfu(&none, 0.0), "");
     }
 }

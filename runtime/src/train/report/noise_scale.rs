@@ -2,8 +2,8 @@
 //!
 //! McCandlish, Kaplan, Amodei and others, *An Empirical Model of Large-Batch Training* (2018), appendix A.1. The
 //! squared norm of the gradient of a batch of `b` sequences is on average `G + N / b`, with the squared norm `G` of the
-//! true gradient and the sum `N` of the variances of its elements for a batch of one. Two batch sizes determine both: the
-//! batch of a step, and one of its parts, a micro-batch of a data rank. Their quotient is the *simple noise scale*,
+//! true gradient and the sum `N` of the variances of its elements for a batch of one. Two batch sizes determine both:
+//! the batch of a step, and one of its parts, a micro-batch of a data rank. Their quotient is the *simple noise scale*,
 //! `N / G`, in sequences.
 
 use crate::layout::AxisSet;

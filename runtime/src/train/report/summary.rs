@@ -88,12 +88,9 @@ impl Summary {
 impl Summary {
     /// Returns the hint about a low MFU, if the peak is known.
     fn low_mfu(&self, plan: &Plan) -> String {
-        let Some(peak) = self.report.peak.filter(|_| self.tokens_per_s > 0.0) else {
-            return String::new();
-        };
-        let mfu = plan.flops.total() * self.tokens_per_s / peak.flops;
-        let tokens = (plan.config.batch * plan.config.seq) as f64;
-        describe_low_mfu(&self.report, mfu, tokens / self.tokens_per_s, self.losses.len())
+        let Some(peak) = self.report.peak else { return String::new() };
+        let tokens = (plan.config.batch * plan.config.seq * self.losses.len()) as f64;
+        describe_low_mfu(&self.report, plan.flops.total() * tokens / peak.flops)
     }
 
     /// Describes the last evaluation and the lowest loss, and why a run has stopped early.
@@ -227,6 +224,7 @@ mod tests {
                 overlapped: Duration::from_millis(25),
                 exposed: Duration::from_micros(680),
             }],
+            step_time: Duration::ZERO,
             data_wait: Duration::ZERO,
             flops: 6.4e12,
             planned_flops: Some(1.5e12),

@@ -249,7 +249,7 @@ impl<'a, T: Task> RankLoop<'a, T> {
             let settings = (&config.optimizer, config.on_nan);
             train_step(state, task, graphs, settings, &input, observed)
         });
-        usage.data_wait = data_wait;
+        (usage.data_wait, usage.step_time) = (data_wait, start.elapsed());
         if let Some(timer) = &self.timer {
             timer.end_step(rank);
         }
