@@ -305,6 +305,8 @@ const SEARCH_TERMS: [(&str, &str); 72] = [
     ("learning-rate schedule", "runtime/src/train/config/lr_schedule.rs"),
     ("weight decay", "runtime/core/src/optim/groups.rs"),
     ("pipeline bubble", "runtime/pipeline/src/schedule/simulate.rs"),
+    ("gradient noise scale", "runtime/src/train/report/noise_scale.rs"),
+    ("bus bandwidth", "runtime/src/bench/collective.rs"),
     ("MFU", "runtime/src/train/report/flops.rs"),
     ("HFU", "runtime/src/train/report/flops.rs"),
     ("NaN", "runtime/src/train/run/divergence.rs"),
