@@ -12,6 +12,7 @@ mod muon;
 mod optimizer;
 mod optimizer_state;
 mod optimizer_step;
+mod outer_sgd;
 mod ranges;
 pub(crate) mod rule;
 mod sgd;
@@ -29,6 +30,8 @@ pub use muon::{Muon, MuonOptions, orthogonalize};
 pub use optimizer::Optimizer;
 pub use optimizer_state::OptimizerState;
 pub use optimizer_step::OptimizerStep;
+#[doc(hidden)]
+pub use outer_sgd::{OuterSgd, OuterSgdOptions};
 pub use ranges::{check_fraction, check_nonnegative};
 pub use rule::{ModelUpdate, OptimizerError, UpdateRule};
 pub use sgd::{Sgd, SgdOptions};

@@ -2,7 +2,6 @@
 
 use std::ops::Range;
 
-use crate::random;
 use crate::tensor::{Gradients, Rank, Summed, Unit};
 use meshwright_backend::{DType, StateRounding};
 
@@ -46,10 +45,7 @@ impl<'a> OptimizerStep<'a> {
         if self.rank.state_dtype() == DType::F32 {
             return Vec::new();
         }
-        unit.state_rounding(range, |path| {
-            let name = format!("optimizer state of {path}");
-            random::subkey(random::key(self.rank.seed(), &name), self.number)
-        })
+        unit.state_rounding("optimizer state", range, &[self.number])
     }
 
     /// Returns the learning rate of a group.

@@ -6,7 +6,6 @@ use std::panic::Location;
 
 use crate::context::ZeroStage;
 use crate::layout::AxisSet;
-use crate::random;
 use meshwright_backend::{Buffer, Category, DType, StateRounding, View, ViewMut};
 
 use super::{Unit, UnitSlice};
@@ -94,12 +93,9 @@ impl Unit {
         let count = self.gradient.roundings.get();
         self.gradient.roundings.set(count + 1);
         // Counts as a read of the step: work whose bits differ from step to step is not captured in a CUDA graph.
-        let (seed, step) = (self.rank.seed(), self.rank.step());
+        let step = self.rank.step();
         let position = self.rank.position(axes) as u64;
-        self.state_rounding(range, |path| {
-            let key = random::key(seed, &format!("gradient of {path}"));
-            [step, count, position].into_iter().fold(key, random::subkey)
-        })
+        self.state_rounding("gradient", range, &[step, count, position])
     }
 
     /// Returns this rank's flat gradient, to accumulate into.

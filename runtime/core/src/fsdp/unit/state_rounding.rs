@@ -4,18 +4,28 @@
 use std::ops::Range;
 
 use crate::context::block_index;
+use crate::random;
 use meshwright_backend::StateRounding;
 
 use super::Unit;
 
 impl Unit {
-    /// Returns the rounding of a range of the flat buffers, with the key that `key_of` returns for the path of a
-    /// parameter.
+    /// Returns the rounding of a range of the flat buffers for state of this name. It differs from others by `counters`,
+    /// and between replicas that train apart.
     pub(crate) fn state_rounding(
         &self,
+        name: &str,
         range: &Range<usize>,
-        key_of: impl Fn(&str) -> u64,
+        counters: &[u64],
     ) -> Vec<StateRounding> {
+        let seed = match self.rank.replica() {
+            0 => self.rank.seed(),
+            replica => random::subkey(self.rank.seed(), replica as u64),
+        };
+        let key_of = |path: &str| {
+            let key = random::key(seed, &format!("{name} of {path}"));
+            counters.iter().copied().fold(key, random::subkey)
+        };
         let mut parts = Vec::new();
         // The gaps between parameters are zeros, and stay so with any bits.
         let gap = |from: usize, to: usize| StateRounding::contiguous(0, 0, to - from);

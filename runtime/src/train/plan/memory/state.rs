@@ -13,7 +13,9 @@
 //! With `--grad-dtype bf16`, the gradient has 2 bytes instead of 4.
 //!
 //! Each state that the [`UpdateRule`](crate::optim::UpdateRule) keeps of a parameter adds 4 bytes (two for AdamW), or 2
-//! with `--state-dtype bf16`. A moving average of the parameters adds 4. Both are sharded as the optimizer is.
+//! with `--state-dtype bf16`. A moving average of the parameters adds 4. Both are sharded as the optimizer is. Replicas
+//! that train apart keep two more numbers of 4 bytes: the parameters after the last synchronization, and the outer
+//! momentum.
 
 use crate::layout::AxisSet;
 use crate::optim::Group;
@@ -42,7 +44,9 @@ impl StateBytes {
         let counts = Group::ALL.map(|group| rule.state_kinds(group).len() as u64);
         let states = counts.into_iter().min().unwrap_or(0);
         let compute = settings.compute.bytes() as u64;
-        let copies = u64::from(compute != F32) + u64::from(config.optimizer.ema.is_some());
+        // The parameters after the last synchronization, and the outer momentum.
+        let outer = config.local_sgd.map_or(0, |local| 1 + u64::from(local.outer_momentum > 0.0));
+        let copies = u64::from(compute != F32) + u64::from(config.optimizer.ema.is_some()) + outer;
         StateBytes {
             parameters: compute as f64 * share(ZeroStage::Parameters),
             gradients: settings.gradients.bytes() as f64 * share(ZeroStage::Gradients),
@@ -90,5 +94,9 @@ mod tests {
         assert_bytes("--mesh fsdp=4 --zero 1 --optimizer sgd --state-dtype bf16", 4.0, 4.0, 0.5);
         assert_bytes("--mesh 1 --grad-dtype bf16 --state-dtype bf16 --dtype bf16", 2.0, 2.0, 8.0);
         assert_bytes("--mesh fsdp=4 --grad-dtype bf16", 1.0, 0.5, 2.0);
+        assert_bytes("--mesh dp=2,fsdp=4 --local-steps 8", 1.0, 1.0, 4.0);
+        let local = "--mesh dp=2 --local-steps 8 --dtype bf16";
+        assert_bytes(local, 2.0, 4.0, 20.0);
+        assert_bytes(&format!("{local} --outer-momentum 0"), 2.0, 4.0, 16.0);
     }
 }
