@@ -30,23 +30,23 @@ pub(super) fn apply_update<G: Float, C: Float, S: Float>(
         let mut states: Vec<&mut [S]> = states.into_iter().map(|state| state.0).collect();
         with_scratch(nodes * BLOCK, |values| {
             let copy = copy.map(|copy| copy.0);
-            update_range(expr, first, param.0, gradient, &mut states, rounding, copy, values);
+            let states = (&mut states[..], rounding, first);
+            update_range(expr, param.0, gradient, states, copy, values);
         });
     });
 }
 
 dispatch! {
-    // Elements from `first` on of all those that `rounding` covers.
+    // The states are those from an element on of all that the rounding covers.
     fn update_range<const FMA: bool, G: Float, C: Float, S: Float>(
         expr: &UpdateExpr,
-        first: usize,
         param: &mut [f32],
         gradient: &[G],
-        states: &mut [&mut [S]],
-        rounding: &[StateRounding],
+        states: (&mut [&mut [S]], &[StateRounding], usize),
         copy: Option<&mut [C]>,
         values: &mut [f32],
     ) {
+        let (states, rounding, first) = states;
         let mut copy = copy;
         for start in (0..param.len()).step_by(BLOCK) {
             let block = start..param.len().min(start + BLOCK);

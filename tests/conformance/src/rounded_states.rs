@@ -72,7 +72,7 @@ fn rounded(rounding: &[StateRounding], state: usize, values: &[f32]) -> Vec<f32>
         let index = part.global_index(at);
         let counter = [(index / 4) as u32, (index >> 34) as u32, (state / 2) as u32, 0];
         let word = philox(part.key, counter)[(index % 4) as usize];
-        let bits = if state % 2 == 0 { word & 0xffff } else { word >> 16 };
+        let bits = if state.is_multiple_of(2) { word & 0xffff } else { word >> 16 };
         bf16::from_bits(((x.to_bits() + bits) >> 16) as u16).to_f32()
     };
     elements.zip(values).map(round).collect()
