@@ -11,8 +11,8 @@
 //! | 3 | 4 P/N | 4 P/N | 8 P/N |
 //!
 //! In bf16, parameters take 2 bytes instead of 4, and the optimizer 12 instead of 8: two moments and the master
-//! weights. With `--grad-dtype bf16`, gradients take 2, and with `--state-dtype bf16` each moment takes 2. Replicas (`dp`) make no difference. Buffers take whole cache lines of 64 bytes, which matters only to
-//! shards in bf16.
+//! weights. With `--grad-dtype bf16`, gradients take 2, and with `--state-dtype bf16` each moment takes 2. Replicas
+//! (`dp`) make no difference. Buffers take whole cache lines of 64 bytes, which matters only to shards in bf16.
 
 use meshwright::models::llama::Llama;
 use meshwright::train::LanguageModel;

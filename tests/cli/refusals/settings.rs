@@ -114,7 +114,8 @@ fn optimizers() {
             (
                 "--optimizer sgd --momentum 0 --state-dtype bf16",
                 &[
-                    "error: --state-dtype: sgd without momentum keeps no state; use another --optimizer, or leave it out",
+                    "error: --state-dtype: sgd without momentum keeps no state; use another --optimizer, or leave it \
+                     out",
                 ],
             ),
             ("--state-dtype f16", &["error: --state-dtype: must be one of f32, bf16, not `f16`"]),

@@ -14,7 +14,7 @@ pub struct Settings {
     pub compute: DType,
     /// Dtype of gradient reductions over the data axes and `cp`. They are accumulated in f32 before and after.
     pub reduce: DType,
-    /// Dtype in which the gradients of parameters are kept between micro-batches and until the update: `F32`, or `Bf16`.
+    /// Dtype in which the gradients of parameters are kept between micro-batches and until the update: `F32` or `Bf16`.
     /// Each micro-batch is added in f32, and in bf16 the sum is rounded stochastically.
     pub gradients: DType,
     /// Dtype of the moments and other state of optimizers: `F32`, or `Bf16` rounded stochastically after each update,

@@ -203,8 +203,8 @@ impl<R: UpdateRule> Optimizer<R> {
 const NOTHING_TRAINED: &str =
     "nothing is trained: all parameters are frozen; remove `#[frozen]` from a field";
 
-/// Describes a rule with its options, with the dtype of state and with parameter groups other than the default ones, and
-/// with the units if they are not all of the rank, as far as ranks compare them.
+/// Describes a rule with its options, with the dtype of state and with parameter groups other than the default ones,
+/// and with the units if they are not all of the rank, as far as ranks compare them.
 fn describe_compared(
     rank: &Rank,
     units: &[Rc<Unit>],

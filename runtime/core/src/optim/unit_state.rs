@@ -76,7 +76,8 @@ impl UnitState {
         self.unit.params()
     }
 
-    /// Returns the state, by kind, in f32 or bf16, of the elements of a parameter that this rank [owns](ParamRef::owned).
+    /// Returns the state, by kind, in f32 or bf16, of the elements of a parameter that this rank
+    /// [owns](ParamRef::owned).
     pub fn states_of(&self, param: &ParamRef) -> Vec<(&'static str, View<'_>)> {
         let owned = param.owned_in_shard();
         let slots = self.slots.iter();

@@ -10,8 +10,8 @@ use meshwright_backend::StateRounding;
 use super::Unit;
 
 impl Unit {
-    /// Returns the rounding of a range of the flat buffers for state of this name. It differs from others by `counters`,
-    /// and between replicas that train apart.
+    /// Returns the rounding of a range of the flat buffers for state of this name. It differs from others by
+    /// `counters`, and between replicas that train apart.
     pub(crate) fn state_rounding(
         &self,
         name: &str,

@@ -59,8 +59,8 @@ fn device_decides_defaults() {
 #[test]
 fn flags_reach_their_fields() {
     let config = parse(
-        "--mesh fsdp=2,cp=2 --device cuda --nondeterministic --no-graphs --dtype bf16 --reduce-dtype bf16 --grad-dtype bf16 \
-         --state-dtype bf16 --zero 2 \
+        "--mesh fsdp=2,cp=2 --device cuda --nondeterministic --no-graphs --dtype bf16 --reduce-dtype bf16 \
+         --grad-dtype bf16 --state-dtype bf16 --zero 2 \
          --comm-timeout 1m30s --recompute every=2 --cp hybrid=2 --micro-batches 4 --memory-limit 1.5GiB --threads 3 \
          --hidden 64 --layers 2 --heads 8 --kv-heads 2 --ffn 100 --vocab 300 --tied --experts 6 --top-k 3 \
          --family qwen3 --data d.bin --tokenizer t.json \
