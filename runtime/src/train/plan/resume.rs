@@ -112,7 +112,7 @@ pub fn check_checkpoint(
     };
     check_optimizer(checkpoint, &rule, params.iter().flat_map(kinds).collect())?;
     let state = &checkpoint.manifest().state;
-    let position = DataPosition::after(state.step, dataset);
+    let position = DataPosition::after(state.step, dataset)?;
     let differences = Differences::new(state, config, architecture);
     if config.new_data {
         if let Some(other) = state.data.as_ref().and_then(|data| data.other_tokenizer(&position)) {

@@ -225,10 +225,8 @@ impl<'a, T: Task> RankLoop<'a, T> {
         let batch = self.batches.take_batch(step)?;
         // All ranks have to learn in this step that one of them trains no other.
         if step + 1 < config.steps {
-            self.end_cause = match self.batches.peek(step + 1) {
-                Err(error) => Some(EndCause::of_data(&error.into())),
-                Ok(_) => stop_reason(config).map(EndCause::Stop),
-            };
+            let failed = self.batches.peek(step + 1).err();
+            self.end_cause = EndCause::of(failed.map(Error::from).as_ref(), stop_reason(config));
             if self.end_cause.is_some() {
                 self.state.rank.announce_last_step();
             }

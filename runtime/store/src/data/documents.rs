@@ -118,8 +118,13 @@ pub(super) fn read_blocks(
     mut visit: impl FnMut(usize, &[u32]) -> bool,
 ) -> Result<(), DataError> {
     const BLOCK: usize = 1 << 16;
+    // Of a file that is far away.
+    const PREPARED: usize = 32 * BLOCK;
     let mut block = vec![0; BLOCK.min(range.len())];
     for start in range.clone().step_by(BLOCK) {
+        if (start - range.start).is_multiple_of(PREPARED) {
+            file.prepare([start..range.end.min(start + PREPARED)]);
+        }
         let block = &mut block[..BLOCK.min(range.end - start)];
         file.read(start, block)?;
         if !visit(start, block) {

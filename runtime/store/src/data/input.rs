@@ -1,17 +1,22 @@
 //! Files of data that are opened: their format, and their content as bytes or as a stream.
 
+use std::borrow::Cow;
 use std::fs::{self, File};
-use std::io::{Cursor, Read};
+use std::io::{Cursor, ErrorKind, Read};
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use meshwright_os::{InputFile, kind_of_special_file};
 
-use super::format::{HEAD_BYTES, TextSample};
+use super::byte_source::{ByteSource, LocalBytes};
+use super::format::{HEAD_BYTES, TextSample, has_extension};
+use super::objects;
+use super::place::{PartReader, is_file, is_remote};
 use super::{DataError, DataFormat, Encoding, FileProblem};
 
 /// Parts of a file that are looked at, to see if it is text.
-const SAMPLED_PARTS: u64 = 16;
+const SAMPLED_PARTS: usize = 16;
 
 /// A file of data whose format is known.
 pub struct DataInput {
@@ -26,6 +31,8 @@ pub struct DataInput {
 enum Content {
     File(InputFile),
     Stream(Box<dyn Read>),
+    /// An object.
+    Distant(Box<dyn ByteSource>),
 }
 
 impl DataInput {
@@ -36,6 +43,9 @@ impl DataInput {
     /// A file that is missing, a pipe to which no program writes, a device, a socket and a folder; and a file of a kind
     /// that is not read, with the next step.
     pub fn open(path: &Path, dtype: Option<Encoding>) -> Result<DataInput, DataError> {
+        if is_remote(path) {
+            return DataInput::open_remote(path, dtype);
+        }
         let io = |source| DataError::Io { path: path.to_owned(), source };
         // Megatron names its two files without their extensions.
         let mut index = path.as_os_str().to_owned();
@@ -53,7 +63,42 @@ impl DataInput {
         if let (Content::File(file), true, DataFormat::Text | DataFormat::JsonLines) =
             (&input.rest, is_regular, &input.format)
         {
-            let sample = sample_parts(file.file()).map_err(io)?;
+            let file = file.file();
+            let len = file.metadata().map_err(io)?.len() as usize;
+            let sample = sample_parts(len, |part| {
+                let mut bytes = vec![0; part.len()];
+                let read = file.read_at(&mut bytes, part.start as u64).map_err(io)?;
+                bytes.truncate(read);
+                Ok(bytes.into())
+            })?;
+            sample.check(path).map_err(|problem| refuse(path, problem))?;
+        }
+        Ok(input)
+    }
+
+    /// Opens an object.
+    fn open_remote(path: &Path, dtype: Option<Encoding>) -> Result<DataInput, DataError> {
+        let mut index = path.as_os_str().to_owned();
+        index.push(".idx");
+        let source = match objects::open_object(path) {
+            Err(DataError::Io { source, .. })
+                if source.kind() == ErrorKind::NotFound && is_file(index.as_ref())? =>
+            {
+                return DataInput::open_remote(index.as_ref(), dtype);
+            }
+            opened => opened?,
+        };
+        let len = source.len();
+        let head = source.part(0..len.min(HEAD_BYTES))?.into_owned();
+        if let Some(tokens) = tokens_of_index(path, &head)? {
+            return DataInput::open_remote(&tokens, dtype);
+        }
+        let input = DataInput::with_head(path, dtype, head, Content::Distant(source))?;
+        if let (Content::Distant(source), DataFormat::Text | DataFormat::JsonLines) =
+            (&input.rest, &input.format)
+        {
+            source.prepare(&sampled_parts(len).collect::<Vec<_>>());
+            let sample = sample_parts(len, |part| source.part(part))?;
             sample.check(path).map_err(|problem| refuse(path, problem))?;
         }
         Ok(input)
@@ -83,7 +128,9 @@ impl DataInput {
         let format = if head.is_empty() {
             DataFormat::Text
         } else {
-            DataFormat::recognize(path, &head, dtype).map_err(DataError::File)?
+            let may_have_index = has_extension(path, &["bin"]);
+            let has_index = may_have_index && is_file(&path.with_extension("idx"))?;
+            DataFormat::recognize(path, &head, dtype, has_index).map_err(DataError::File)?
         };
         Ok(DataInput { path: path.to_owned(), dtype, format, head, rest })
     }
@@ -118,12 +165,29 @@ impl DataInput {
             .then_some(file)
     }
 
+    /// Returns the content as bytes that are read at any place: a regular file is mapped, others are read.
+    pub(super) fn into_bytes(self) -> Result<Box<dyn ByteSource>, DataError> {
+        let path = self.path.clone();
+        let io = |source| DataError::Io { path: path.clone(), source };
+        if let Some(file) = self.regular_file() {
+            let file = file.try_clone().map_err(io)?;
+            return Ok(Box::new(LocalBytes::map(file, path.clone()).map_err(io)?));
+        }
+        if let Content::Distant(source) = self.rest {
+            return Ok(source);
+        }
+        let mut bytes = Vec::new();
+        self.into_reader().read_to_end(&mut bytes).map_err(io)?;
+        Ok(Box::new(LocalBytes::Owned(bytes)))
+    }
+
     /// Returns a reader of the whole content.
     pub fn into_reader(self) -> Box<dyn Read> {
         let head = Cursor::new(self.head);
         match self.rest {
             Content::File(file) => Box::new(head.chain(file)),
             Content::Stream(stream) => Box::new(head.chain(stream)),
+            Content::Distant(source) => Box::new(PartReader::new(source)),
         }
     }
 }
@@ -154,7 +218,7 @@ fn tokens_of_index(path: &Path, head: &[u8]) -> Result<Option<PathBuf>, DataErro
         return Ok(None);
     }
     let tokens = path.with_extension("bin");
-    if tokens != path && tokens.is_file() {
+    if tokens != path && is_file(&tokens)? {
         return Ok(Some(tokens));
     }
     let tokens = tokens.display();
@@ -163,17 +227,25 @@ fn tokens_of_index(path: &Path, head: &[u8]) -> Result<Option<PathBuf>, DataErro
     Err(refuse(path, problem))
 }
 
-/// Looks at parts of a regular file at equal distances.
-fn sample_parts(file: &File) -> std::io::Result<TextSample> {
-    let len = file.metadata()?.len();
-    let last = len.saturating_sub(HEAD_BYTES as u64);
+/// Looks at parts of a file of `len` bytes.
+fn sample_parts<'a>(
+    len: usize,
+    read: impl Fn(Range<usize>) -> Result<Cow<'a, [u8]>, DataError>,
+) -> Result<TextSample, DataError> {
     let mut sample = TextSample::default();
-    let mut part = vec![0; HEAD_BYTES.min(len as usize)];
-    for index in 0..SAMPLED_PARTS.min(len.div_ceil(HEAD_BYTES as u64)) {
-        let read = file.read_at(&mut part, last / (SAMPLED_PARTS - 1) * index)?;
-        sample.add(&part[..read]);
+    for part in sampled_parts(len) {
+        sample.add(&read(part)?);
     }
     Ok(sample)
+}
+
+/// Returns parts of a file of `len` bytes at equal distances.
+fn sampled_parts(len: usize) -> impl Iterator<Item = Range<usize>> {
+    let last = len.saturating_sub(HEAD_BYTES);
+    let parts = 0..SAMPLED_PARTS.min(len.div_ceil(HEAD_BYTES));
+    parts
+        .map(move |part| last / (SAMPLED_PARTS - 1) * part)
+        .map(move |start| start..len.min(start + HEAD_BYTES))
 }
 
 fn refuse(path: &Path, problem: String) -> DataError {
