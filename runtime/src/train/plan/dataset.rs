@@ -95,9 +95,8 @@ pub fn open_sources(
         return Ok((files.drain(..).map(DataSource::of_file).collect(), tokenizer));
     };
     allow_open_files(list.files().count());
-    let inputs: std::result::Result<Vec<_>, DataError> =
-        list.files().map(|path| DataInput::open(path, config.token_dtype)).collect();
-    let inputs = inputs.map_err(|error| match &error {
+    let paths: Vec<&Path> = list.files().collect();
+    let inputs = DataInput::open_all(&paths, config.token_dtype).map_err(|error| match &error {
         DataError::Io { source, .. } if is_limit_of_open_files(source) => Error::Input(format!(
             "{error}; a run keeps its files open: raise the limit (ulimit -n), or join files"
         )),

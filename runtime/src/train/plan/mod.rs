@@ -22,6 +22,7 @@ mod resume;
 mod saved_architecture;
 mod saved_settings;
 mod schedule;
+mod shared_folder;
 mod stored_shapes;
 mod synthetic_rows;
 mod task_data;

@@ -21,6 +21,7 @@ use super::Plan;
 use super::claimed_output::{claim, unwritable};
 use super::output_check::check_outputs;
 use super::record_file::RecordFile;
+use super::shared_folder::require_shared;
 
 /// The outputs that a run keeps open.
 #[derive(Default)]
@@ -111,6 +112,9 @@ impl Plan {
         let stage_times = of_first(stage_times).map(claim_times).transpose()?;
         let record = of_first(record).map(|path| RecordFile::claim(self, path)).transpose()?;
         let checkpoints = self.prepare_save().map_err(Error::of_flag("--save"))?;
+        if let (Some(save), Some(store)) = (&self.config.save, self.machine.store()) {
+            require_shared(store, &save.dir)?;
+        }
         if checkpoints.is_some() {
             self.dataset.prepare_position()?;
         }

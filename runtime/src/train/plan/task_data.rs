@@ -4,7 +4,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::data::{DataSource, Example, ExampleSource, RowWriter, TaskRows};
+use crate::data::{DataSource, Example, ExampleSource, RowWriter, TaskRows, is_remote};
 use crate::train::config::Config;
 use crate::train::task::AnyTask;
 use crate::train::{Error, Result, Task};
@@ -64,7 +64,7 @@ fn open_examples(flag: &'static str, list: &Path) -> Result<Arc<dyn ExampleSourc
         Some(text) if !list.exists() => {
             let mut paths = Vec::new();
             for entry in text.split(',').map(|entry| Path::new(entry.trim())) {
-                if entry.is_dir() {
+                if entry.is_dir() || is_remote(entry) {
                     paths.push(entry.to_owned());
                 } else {
                     paths.extend(expand(entry, &mut Vec::new()).map_err(&refuse)?);

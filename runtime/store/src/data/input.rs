@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 use std::fs::{self, File};
-use std::io::{Cursor, ErrorKind, Read};
+use std::io::{Cursor, Read};
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -10,9 +10,10 @@ use std::path::{Path, PathBuf};
 use meshwright_os::{InputFile, kind_of_special_file};
 
 use super::byte_source::{ByteSource, LocalBytes};
-use super::format::{HEAD_BYTES, TextSample, has_extension};
-use super::objects;
-use super::place::{PartReader, is_file, is_remote};
+use super::distant_input::DistantInput;
+use super::format::{HEAD_BYTES, TextSample};
+use super::place::{PartReader, is_remote};
+use super::token_layout::{has_index, tokens_of_index};
 use super::{DataError, DataFormat, Encoding, FileProblem};
 
 /// Parts of a file that are looked at, to see if it is text.
@@ -44,7 +45,7 @@ impl DataInput {
     /// that is not read, with the next step.
     pub fn open(path: &Path, dtype: Option<Encoding>) -> Result<DataInput, DataError> {
         if is_remote(path) {
-            return DataInput::open_remote(path, dtype);
+            return DataInput::of_distant(DistantInput::open(path)?, dtype);
         }
         let io = |source| DataError::Io { path: path.to_owned(), source };
         // Megatron names its two files without their extensions.
@@ -59,7 +60,8 @@ impl DataInput {
             return DataInput::open(&tokens, dtype);
         }
         let is_regular = file.file().metadata().map_err(io)?.is_file();
-        let input = DataInput::with_head(path, dtype, head, Content::File(file))?;
+        let input =
+            DataInput::with_head(path, dtype, head, (Content::File(file), has_index(path)?))?;
         if let (Content::File(file), true, DataFormat::Text | DataFormat::JsonLines) =
             (&input.rest, is_regular, &input.format)
         {
@@ -76,24 +78,27 @@ impl DataInput {
         Ok(input)
     }
 
-    /// Opens an object.
-    fn open_remote(path: &Path, dtype: Option<Encoding>) -> Result<DataInput, DataError> {
-        let mut index = path.as_os_str().to_owned();
-        index.push(".idx");
-        let source = match objects::open_object(path) {
-            Err(DataError::Io { source, .. })
-                if source.kind() == ErrorKind::NotFound && is_file(index.as_ref())? =>
-            {
-                return DataInput::open_remote(index.as_ref(), dtype);
+    /// Opens files as [`open`](Self::open), those in object storage several at a time.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open), of the first file that cannot be opened.
+    pub fn open_all(paths: &[&Path], dtype: Option<Encoding>) -> Result<Vec<DataInput>, DataError> {
+        let distant: Vec<&Path> = paths.iter().copied().filter(|path| is_remote(path)).collect();
+        let mut distant = DistantInput::open_all(&distant).into_iter();
+        let open = |path: &&Path| {
+            if is_remote(path) {
+                return DataInput::of_distant(distant.next().expect("it is opened")?, dtype);
             }
-            opened => opened?,
+            DataInput::open(path, dtype)
         };
-        let len = source.len();
-        let head = source.part(0..len.min(HEAD_BYTES))?.into_owned();
-        if let Some(tokens) = tokens_of_index(path, &head)? {
-            return DataInput::open_remote(&tokens, dtype);
-        }
-        let input = DataInput::with_head(path, dtype, head, Content::Distant(source))?;
+        paths.iter().map(open).collect()
+    }
+
+    fn of_distant(input: DistantInput, dtype: Option<Encoding>) -> Result<DataInput, DataError> {
+        let DistantInput { path, head, source, has_index } = input;
+        let (path, len) = (&*path, source.len());
+        let rest = Content::Distant(source);
+        let input = DataInput::with_head(path, dtype, head, (rest, has_index))?;
         if let (Content::Distant(source), DataFormat::Text | DataFormat::JsonLines) =
             (&input.rest, &input.format)
         {
@@ -115,21 +120,19 @@ impl DataInput {
     ) -> Result<DataInput, DataError> {
         let head = read_head(&mut stream)
             .map_err(|source| DataError::Io { path: name.to_owned(), source })?;
-        DataInput::with_head(name, dtype, head, Content::Stream(stream))
+        DataInput::with_head(name, dtype, head, (Content::Stream(stream), has_index(name)?))
     }
 
     fn with_head(
         path: &Path,
         dtype: Option<Encoding>,
         head: Vec<u8>,
-        rest: Content,
+        (rest, has_index): (Content, bool),
     ) -> Result<DataInput, DataError> {
         // An empty file has no tokens, whatever it is called.
         let format = if head.is_empty() {
             DataFormat::Text
         } else {
-            let may_have_index = has_extension(path, &["bin"]);
-            let has_index = may_have_index && is_file(&path.with_extension("idx"))?;
             DataFormat::recognize(path, &head, dtype, has_index).map_err(DataError::File)?
         };
         Ok(DataInput { path: path.to_owned(), dtype, format, head, rest })
@@ -210,21 +213,6 @@ fn read_head(reader: &mut impl Read) -> std::io::Result<Vec<u8>> {
     let mut head = Vec::new();
     reader.take(HEAD_BYTES as u64).read_to_end(&mut head)?;
     Ok(head)
-}
-
-/// Returns the file of ids, if `path` is an index of Megatron.
-fn tokens_of_index(path: &Path, head: &[u8]) -> Result<Option<PathBuf>, DataError> {
-    if !head.starts_with(b"MMIDIDX") {
-        return Ok(None);
-    }
-    let tokens = path.with_extension("bin");
-    if tokens != path && is_file(&tokens)? {
-        return Ok(Some(tokens));
-    }
-    let tokens = tokens.display();
-    let problem =
-        format!("it is an index of Megatron, but its file of ids {tokens} is not beside it");
-    Err(refuse(path, problem))
 }
 
 /// Looks at parts of a file of `len` bytes.

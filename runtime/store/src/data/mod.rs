@@ -12,6 +12,7 @@ mod dataset_sizes;
 mod dataset_streams;
 #[cfg(test)]
 mod dataset_tests;
+mod distant_input;
 mod distant_rows;
 mod documents;
 mod error;

@@ -123,6 +123,11 @@ impl<R: RangeReader> ObjectBytes<R> {
         ObjectBytes { patience, ..self }
     }
 
+    #[cfg(test)]
+    pub fn cache(&self) -> &Arc<RangeCache> {
+        &self.cache
+    }
+
     /// Returns the bytes of a block in the object.
     fn range_of(&self, block: u64) -> Range<u64> {
         let start = block * BLOCK_BYTES as u64;

@@ -1,9 +1,10 @@
 //! Indexed data of Megatron: `NAME.bin` with the ids, and `NAME.idx` with the sequences and the documents.
 
 use std::io::{BufReader, Read};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use super::super::place::open_reader;
+use super::super::format::has_extension;
+use super::super::place::{is_file, open_reader};
 use super::super::{DataError, FileProblem};
 use super::{Encoding, TokenLayout};
 
@@ -12,6 +13,29 @@ pub const MAGIC: &[u8; 9] = b"MMIDIDX\0\0";
 
 /// Bytes before the lengths of the sequences.
 const HEADER: u64 = 34;
+
+/// Returns true if there is an index beside a file of ids.
+///
+/// # Errors
+/// Object storage that does not answer.
+pub fn has_index(path: &Path) -> Result<bool, DataError> {
+    Ok(has_extension(path, &["bin"]) && is_file(&path.with_extension("idx"))?)
+}
+
+/// Returns the file of ids, if `path` is an index of Megatron.
+pub fn tokens_of_index(path: &Path, head: &[u8]) -> Result<Option<PathBuf>, DataError> {
+    if !head.starts_with(b"MMIDIDX") {
+        return Ok(None);
+    }
+    let tokens = path.with_extension("bin");
+    if tokens != path && is_file(&tokens)? {
+        return Ok(Some(tokens));
+    }
+    let tokens = tokens.display();
+    let problem =
+        format!("it is an index of Megatron, but its file of ids {tokens} is not beside it");
+    Err(DataError::File(FileProblem { name: path.display().to_string(), problem }))
+}
 
 /// Reads the index of a file of ids of `held` bytes.
 pub fn layout(index: &Path, held: usize) -> Result<TokenLayout, DataError> {

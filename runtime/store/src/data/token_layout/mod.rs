@@ -8,6 +8,8 @@ mod raw;
 use std::ops::Range;
 use std::path::Path;
 
+pub use megatron::{has_index, tokens_of_index};
+
 use super::{DataError, DataFormat, Encoding, FileProblem, TokenizerRecord};
 
 /// Token ids within the bytes of a file.
