@@ -19,6 +19,8 @@ pub fn expand_objects(path: &Path) -> std::result::Result<Vec<PathBuf>, ListProb
     let glob = text.find(['*', '?', '[']);
     let folder = match glob {
         Some(first) => &text[..text[..first].rfind('/').unwrap_or(first)],
+        // Without a bucket, which is refused.
+        None if inside.starts_with('/') || inside.is_empty() => text,
         None => text.trim_end_matches('/'),
     };
     let is_deep = glob.is_some_and(|first| text[first..].contains('/'));

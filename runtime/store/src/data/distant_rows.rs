@@ -6,7 +6,7 @@ use std::ops::Range;
 use super::{Dataset, TokenFile};
 
 /// Bytes of rows that are fetched together, at least; all rows of a step are.
-const WINDOW_BYTES: usize = 2 << 20;
+const WINDOW_BYTES: usize = 1 << 20;
 
 /// Largest width of a token in bytes.
 const WIDEST: usize = 8;

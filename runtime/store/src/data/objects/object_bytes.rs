@@ -179,30 +179,34 @@ impl<R: RangeReader> ObjectBytes<R> {
             is_interrupted() || start.elapsed() > self.patience.limit || is_stopped()
         };
         let mut wait = self.patience.first_wait;
+        let mut last = None;
         loop {
             let error = match self.fetch(blocks, &gives_up) {
                 Ok(found) => {
                     self.has_warned.store(false, Ordering::Relaxed);
                     return Ok(found);
                 }
+                // The failure before says more.
+                Err(error) if error.kind() == ErrorKind::Interrupted => last.unwrap_or_else(|| {
+                    let reason = "there was no answer";
+                    io::Error::new(ErrorKind::TimedOut, reason)
+                }),
                 Err(error) => error,
             };
             let may_pass = matches!(
                 error.kind(),
                 ErrorKind::ConnectionAborted | ErrorKind::UnexpectedEof | ErrorKind::TimedOut
             );
-            if !may_pass || start.elapsed() + wait > self.patience.limit {
+            if !may_pass || gives_up() || start.elapsed() + wait > self.patience.limit {
                 return Err(self.error(error, start));
             }
             self.warn(&error);
             let until = Instant::now() + wait;
-            while Instant::now() < until {
-                if gives_up() {
-                    return Err(self.error(error, start));
-                }
+            while Instant::now() < until && !gives_up() {
                 sleep(wait.min(Duration::from_millis(100)));
             }
             wait = LONGEST_WAIT.min(2 * wait);
+            last = Some(error);
         }
     }
 
@@ -274,10 +278,6 @@ impl<R: RangeReader> ObjectBytes<R> {
             return DataError::Replaced { name: path.display().to_string() };
         }
         let source = match source.kind() {
-            ErrorKind::Interrupted if !is_interrupted() => {
-                let reason = format!("there was no answer for {seconds} s");
-                io::Error::new(ErrorKind::TimedOut, reason)
-            }
             kind if self.has_warned.load(Ordering::Relaxed) => {
                 io::Error::new(kind, format!("{source} (tried for {seconds} s)"))
             }
