@@ -89,14 +89,15 @@ fn faults_that_pass_change_nothing() {
 #[test]
 fn an_outage_is_waited_for() {
     let remote = Remote::with_long();
-    // As many as the reads ahead and one more have tries.
-    let mut left = 20;
+    // Two reads ahead, and others of the rows of a step.
+    let mut left = 4;
     remote.server.plan(move |_, request| {
-        if !is_late(request) || left == 0 {
+        let is_there = request.range_start().is_some_and(|start| start >> 20 == FETCHED >> 20);
+        if !is_there || left == 0 {
             return None;
         }
         left -= 1;
-        Some(ServerFault::Cut)
+        Some(ServerFault::Refuse(400))
     });
     let finished = remote.run_long("--steps 320 --metrics m.jsonl");
     assert_eq!(finished.code, Some(0), "{}", finished.stderr);

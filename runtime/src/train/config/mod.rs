@@ -25,6 +25,7 @@ mod given_value;
 mod kept_flags;
 mod lr_schedule;
 mod memory_advice;
+mod object_rules;
 mod on_nan;
 mod optimizer;
 mod optimizers;

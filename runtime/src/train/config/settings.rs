@@ -149,11 +149,9 @@ settings! {
          folder, glob or comma-separated list; a mixture as web.bin:0.7,code.bin:0.3 or a .toml file [default: the \
          project's own book]; each also in object storage, as s3://BUCKET/tokens.bin, gs:// or az://"
         data: Option<PathBuf>, "FILES", at "/data" Free => data;
-        "Keep parts of data in object storage in this folder of a local disk, for all processes and later runs \
-         [default: a folder among the system's temporary files]"
+        "Keep parts of data in object storage in this folder [default: one among the system's temporary files]"
         data_cache: Option<PathBuf>, "DIR" => #[serde(skip)] data_cache;
-        "Largest size of --data-cache, at least 100MB; what was not used for the longest time is removed \
-         [default: 10GB]"
+        "Largest size of --data-cache, at least 100MB; what was used least recently is removed [default: 10GB]"
         data_cache_size: Option<Bytes>, "BYTES" => #[serde(skip)] data_cache_size;
         "Key of the text in JSONL, and its column in Parquet [default: text]"
         text_key: Option<Key>, "KEY", at "/text-key" Free => text_key;

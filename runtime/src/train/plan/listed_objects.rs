@@ -13,8 +13,13 @@ pub fn expand_objects(path: &Path) -> std::result::Result<Vec<PathBuf>, ListProb
     let (_, inside) = text.split_once("://").unwrap_or_default();
     // The root of a bucket is a folder.
     let may_be_object = inside.contains('/') && !inside.ends_with('/');
-    if may_be_object && is_object(path).map_err(ListProblem::Unreadable)? {
-        return Ok(vec![path.to_owned()]);
+    if may_be_object {
+        // Megatron names its two files without their extensions.
+        for name in [text.to_owned(), format!("{text}.idx")] {
+            if is_object(name.as_ref()).map_err(ListProblem::Unreadable)? {
+                return Ok(vec![path.to_owned()]);
+            }
+        }
     }
     let glob = text.find(['*', '?', '[']);
     let folder = match glob {
