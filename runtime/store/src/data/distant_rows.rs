@@ -11,13 +11,19 @@ const WINDOW_BYTES: usize = 1 << 20;
 /// Largest width of a token in bytes.
 const WIDEST: usize = 8;
 
+/// Ranges of the tokens of a file.
+struct WantedParts<'a> {
+    file: &'a TokenFile,
+    spans: Vec<Range<usize>>,
+}
+
 impl Dataset {
     /// Fetches the rows of these steps that are far away. Those of local files are not touched.
     pub(super) fn prepare_steps(&self, steps: Range<u64>, micro_batches: &[Range<usize>]) {
         if !self.is_distant {
             return;
         }
-        let mut wanted: BTreeMap<(usize, usize), (&TokenFile, Vec<Range<usize>>)> = BTreeMap::new();
+        let mut wanted: BTreeMap<(usize, usize), WantedParts<'_>> = BTreeMap::new();
         for step in steps {
             for row in micro_batches.iter().cloned().flatten() {
                 let (source, epoch, sample) = self.sample_at(step, row);
@@ -26,15 +32,12 @@ impl Dataset {
                 }
                 let address = std::ptr::from_ref(source).addr();
                 source.rows.spans(sample, |index, file, span| {
-                    wanted
-                        .entry((address, index))
-                        .or_insert_with(|| (file, Vec::new()))
-                        .1
-                        .push(span);
+                    let new = || WantedParts { file, spans: Vec::new() };
+                    wanted.entry((address, index)).or_insert_with(new).spans.push(span);
                 });
             }
         }
-        for (file, spans) in wanted.into_values() {
+        for WantedParts { file, spans } in wanted.into_values() {
             file.prepare(spans);
         }
     }

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::fs::File;
 use std::io;
+use std::iter;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 
@@ -43,10 +44,10 @@ impl Fingerprints {
         let text = |hash: u64| format!("{hash:016x}");
         let len = file.n_bytes();
         let mut first_ids = vec![0; file.len().min(START_BYTES)];
-        let first = [0..first_ids.len()];
+        let first = iter::once(0..first_ids.len());
         let width = file.encoding().width();
         let of_bytes = blocks_of(len).map(|block| block.start / width..block.end.div_ceil(width));
-        file.prepare(first.into_iter().chain(of_bytes));
+        file.prepare(first.chain(of_bytes));
         file.decode(0, &mut first_ids)?;
         Ok(Fingerprints {
             start: text(xxh3_64(&file.part(0..len.min(START_BYTES))?)),

@@ -3,6 +3,7 @@
 mod cache_folder;
 mod object_bytes;
 mod range_cache;
+mod range_reader;
 mod segment;
 #[cfg(test)]
 mod tests;

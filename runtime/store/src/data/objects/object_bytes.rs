@@ -2,7 +2,6 @@
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, VecDeque};
-use std::fmt::Debug;
 use std::io::{self, ErrorKind};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -12,7 +11,6 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use meshwright_os::requested_stop;
-use meshwright_remote::OpenedObject;
 use xxhash_rust::xxh3::xxh3_128;
 
 use crate::data::DataError;
@@ -20,6 +18,7 @@ use crate::data::byte_source::ByteSource;
 use crate::data::interruption::is_interrupted;
 
 use super::range_cache::RangeCache;
+use super::range_reader::{PATIENCE, Patience, RangeReader};
 use super::segment::{BLOCK_BYTES, BLOCKS, Segment};
 
 /// Blocks that are held in memory, so that reads of neighboring rows read and hash a block once.
@@ -43,52 +42,8 @@ const LONGEST_WAIT: Duration = Duration::from_secs(30);
 /// Time for which a read goes on after a stop was asked for.
 const STOP_LIMIT: Duration = Duration::from_secs(2);
 
-/// An object that is read in parts.
-pub trait RangeReader: Debug + Send + Sync {
-    /// Returns the number of bytes.
-    fn length(&self) -> u64;
-
-    /// Returns a text that differs for other content.
-    fn version(&self) -> &str;
-
-    /// Reads ranges until `is_cancelled` returns true. See [`OpenedObject::read`].
-    fn read(
-        &self,
-        ranges: &[Range<u64>],
-        is_cancelled: &dyn Fn() -> bool,
-    ) -> io::Result<Vec<Vec<u8>>>;
-}
-
-impl RangeReader for OpenedObject {
-    fn length(&self) -> u64 {
-        OpenedObject::length(self)
-    }
-
-    fn version(&self) -> &str {
-        OpenedObject::version(self)
-    }
-
-    fn read(
-        &self,
-        ranges: &[Range<u64>],
-        is_cancelled: &dyn Fn() -> bool,
-    ) -> io::Result<Vec<Vec<u8>>> {
-        OpenedObject::read(self, ranges, is_cancelled)
-    }
-}
-
-/// Times of repeated reads.
-#[derive(Debug, Clone, Copy)]
-pub struct Patience {
-    /// The wait after the first failure, which doubles.
-    pub first_wait: Duration,
-    /// The time after which a read fails.
-    pub limit: Duration,
-}
-
-/// Five minutes, with the time in which the rows of a step are fetched ahead.
-const PATIENCE: Patience =
-    Patience { first_wait: Duration::from_secs(1), limit: Duration::from_secs(240) };
+/// Blocks with their numbers.
+type NumberedBlocks = Vec<(u64, Arc<[u8]>)>;
 
 /// The bytes of an object.
 #[derive(Debug)]
@@ -172,7 +127,7 @@ impl<R: RangeReader> ObjectBytes<R> {
     }
 
     /// Fetches blocks, again and again for some minutes if that fails for a reason that may pass.
-    fn fetch_patiently(&self, blocks: &[u64]) -> Result<Vec<(u64, Arc<[u8]>)>, DataError> {
+    fn fetch_patiently(&self, blocks: &[u64]) -> Result<NumberedBlocks, DataError> {
         let start = Instant::now();
         let gives_up = || {
             let is_stopped = || requested_stop().is_some() && start.elapsed() > STOP_LIMIT;
@@ -211,11 +166,7 @@ impl<R: RangeReader> ObjectBytes<R> {
     }
 
     /// Fetches blocks, whose numbers ascend, unless another thread or process has done so.
-    fn fetch(
-        &self,
-        blocks: &[u64],
-        is_cancelled: &dyn Fn() -> bool,
-    ) -> io::Result<Vec<(u64, Arc<[u8]>)>> {
+    fn fetch(&self, blocks: &[u64], is_cancelled: &dyn Fn() -> bool) -> io::Result<NumberedBlocks> {
         let start = Instant::now();
         // The holder may be a process that is stopped.
         let gives_up = || start.elapsed() > LOCK_LIMIT || is_cancelled();

@@ -8,8 +8,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use super::object_bytes::{ObjectBytes, Patience, RangeReader};
+use super::object_bytes::ObjectBytes;
 use super::range_cache::RangeCache;
+use super::range_reader::{Patience, RangeReader};
 use super::segment::{BLOCK_BYTES, BLOCKS};
 use crate::data::byte_source::ByteSource;
 use crate::data::interruption::interrupt_by;
@@ -139,7 +140,7 @@ fn processes_share_what_one_has_read() {
                 for start in (0..object.content.len()).step_by(100_000) {
                     let range = start..object.content.len().min(start + 100_000 + reader);
                     if reader % 2 == 0 {
-                        bytes.prepare(&[range.clone()]);
+                        bytes.prepare(std::slice::from_ref(&range));
                     }
                     assert!(*bytes.part(range.clone()).unwrap() == object.content[range]);
                 }
@@ -185,10 +186,10 @@ fn faults_that_pass_are_waited_for() {
     object.fail(&[LOST, SHORT, LOST]);
     object.assert_parts(&object.opened(dir.path()));
     // What cannot be fetched ahead is fetched when it is read.
-    let (dir, bytes) = (tempfile::tempdir().unwrap(), [0..200_000]);
+    let (dir, all) = (tempfile::tempdir().unwrap(), 0..200_000);
     let opened = object.opened(dir.path());
     object.fail(&[DENIED]);
-    opened.prepare(&bytes);
+    opened.prepare(std::slice::from_ref(&all));
     object.assert_parts(&opened);
 }
 
