@@ -27,6 +27,7 @@ mod kept_flags;
 mod local_sgd;
 mod lr_schedule;
 mod memory_advice;
+mod object_rules;
 mod on_nan;
 mod optimizer;
 mod optimizers;
