@@ -38,7 +38,8 @@ impl Reports {
         self.path.as_deref()
     }
 
-    /// Returns true if a program of Meshwright has started, or if that is not known: systems remove old temporary files.
+    /// Returns true if a program of Meshwright has started, or if that is not known: systems remove old temporary
+    /// files.
     pub fn has_started(&self) -> bool {
         self.path().is_none_or(|path| !path.exists()) || !self.read().is_empty()
     }
