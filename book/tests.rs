@@ -6,6 +6,7 @@ mod imports;
 mod layers_table;
 mod library_source;
 mod public_types;
+mod terms;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

@@ -34,6 +34,9 @@ pub enum StopPhase {
     Unsaved,
     /// In the steps of a run that saves: a stop is [requested](requested_stop).
     Saved,
+    /// In the steps of a run that saves at the end of a round of several steps: as [`Saved`](Self::Saved), after the
+    /// round.
+    SavedByRound,
     /// The last step and after it: the run completes it, saves, exports and ends.
     Ending,
 }
@@ -181,6 +184,11 @@ fn begin_stop(signal: c_int, name: &str) {
     } else if phase == StopPhase::Saved as u8 {
         line.text(name)
             .text(": the run stops after this step, and saves its state")
+            .text(AGAIN)
+            .print();
+    } else if phase == StopPhase::SavedByRound as u8 {
+        line.text(name)
+            .text(": the run stops after the next synchronization, and saves its state")
             .text(AGAIN)
             .print();
     } else {

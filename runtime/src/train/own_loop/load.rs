@@ -105,7 +105,9 @@ impl LoopCheckpoints<'_> {
     /// Checks that a checkpoint is of this model, optimizer and data.
     fn check(&self, checkpoint: &Checkpoint, state: &TrainingStateMut<'_>) -> Result<()> {
         let folder = checkpoint.folder().display();
-        let expected = training_tensors(state.params, |param| saved_kinds_of(checkpoint, param));
+        let expected = training_tensors(state.params, |param| {
+            saved_kinds_of(checkpoint, param).into_iter().map(str::to_owned).collect()
+        });
         checkpoint.check_tensors(expected).map_err(Error::of_flag(LOAD))?;
         check_optimizer(checkpoint, state)?;
         let Some(dataset) = self.dataset else { return Ok(()) };

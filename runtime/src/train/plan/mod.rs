@@ -18,6 +18,7 @@ mod outputs;
 mod pipeline;
 mod record_file;
 mod resume;
+mod resumed_replicas;
 mod saved_architecture;
 mod saved_settings;
 mod schedule;

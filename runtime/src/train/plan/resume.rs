@@ -17,6 +17,7 @@ use crate::train::config::{Config, RunSettings};
 use crate::train::console::{counted, print_shared};
 use crate::train::{Error, Result};
 
+use super::resumed_replicas::SavedReplicas;
 use super::saved_architecture::{check_architecture, check_family, check_given_family};
 use super::saved_settings::{Differences, saved_flags};
 
@@ -111,7 +112,9 @@ pub fn check_checkpoint(
     let kinds = |param: &ParamRef| {
         if param.is_frozen() { Vec::new() } else { rule.state_kinds(groups.of(param)).to_vec() }
     };
-    check_optimizer(checkpoint, &rule, params.iter().flat_map(kinds).collect())?;
+    let replicas = SavedReplicas::check(checkpoint, config)?;
+    let found = replicas.kinds_of_rule(&state_kinds_in(checkpoint));
+    check_optimizer(checkpoint, &rule, found, params.iter().flat_map(kinds).collect())?;
     let state = &checkpoint.manifest().state;
     let position = DataPosition::after(state.step, dataset);
     let differences = Differences::new(state, config, architecture);
@@ -139,7 +142,9 @@ pub fn check_checkpoint(
     let average = has_average.then_some(Ema::KIND);
     let average_of = |param: &ParamRef| average.filter(|_| !param.is_frozen());
     let expected = training_tensors(params, |param| {
-        kinds(param).into_iter().chain(average_of(param)).collect()
+        let held =
+            if param.is_frozen() { Vec::new() } else { replicas.kinds_to_hold(&kinds(param)) };
+        held.into_iter().chain(average_of(param).map(str::to_owned)).collect()
     });
     checkpoint.check_tensors(expected).map_err(in_flag())?;
     check_steps_left(checkpoint, config)?;
@@ -208,13 +213,13 @@ fn check_steps_left(checkpoint: &Checkpoint, config: &Config) -> Result<()> {
     Ok(())
 }
 
-/// Checks that the checkpoint holds exactly the state of `rule`.
+/// Checks that the checkpoint, which holds state of the kinds `found`, has exactly the state of `rule`.
 fn check_optimizer(
     checkpoint: &Checkpoint,
     rule: &dyn UpdateRule,
+    mut found: BTreeSet<&str>,
     expected: BTreeSet<&str>,
 ) -> Result<()> {
-    let mut found = state_kinds_in(checkpoint);
     found.remove(Ema::KIND);
     if found == expected {
         return Ok(());
