@@ -33,6 +33,7 @@ mod requeue;
 mod resuming;
 mod saving;
 mod simulation;
+mod step_sizes;
 mod stops;
 mod tensorboard;
 mod tokenizer;

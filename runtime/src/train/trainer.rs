@@ -16,6 +16,7 @@ use crate::tensor::Rank;
 use crate::trace::Tracer;
 use meshwright_sim::cluster::SizedCluster;
 
+use super::auto_batch::choose_sizes;
 use super::config::{Config, ConfigError, MeshSetting, ModelSource, RunSettings};
 use super::console::print_line;
 use super::flight::{announce_flight, flight_folder};
@@ -84,7 +85,8 @@ impl<T: Task> TaskTrainer<T> {
         let accepted = settings.accept_keys.clone().unwrap_or_default();
         let paths = (settings.init_from.as_mut(), settings.tokenizer.as_mut());
         fetch_models::<ConfigOf<T>>(paths.0, paths.1, &accepted)?;
-        let settings = with_vocab_of_data::<T>(settings)?;
+        let mut settings = with_vocab_of_data::<T>(settings)?;
+        let auto = settings.take_auto_sizes()?;
         if !T::READS_TOKENS && settings.is_given("sample-tokens") && settings.sample_tokens > 0 {
             return Err(Error::Input(format!(
                 "--sample-tokens: the task {} continues no text; leave it out",
@@ -107,6 +109,8 @@ impl<T: Task> TaskTrainer<T> {
         let (Some(MeshSetting::Auto(ranks)), None) = (settings.mesh, settings.preflight) else {
             let config = settings.resolve()?.for_preflight();
             let machine = open_machine(&config)?;
+            let config = choose_sizes::<T>(config, auto, &*machine)
+                .inspect_err(|error| machine.announce_failure(error))?;
             return TaskTrainer::prepare(config, machine, resumed, files);
         };
         let (config, machine) = choose_on_machine::<T>(&settings, ranks, resumed.is_some())?;

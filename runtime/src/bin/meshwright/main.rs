@@ -2,6 +2,7 @@
 //! schedules, and reports GPUs, libraries, checkpoints and clusters:
 //! `cargo run --release --features cuda --bin meshwright -- --help`.
 
+mod bench;
 mod calibrate;
 mod ckpt;
 mod clusters;
@@ -62,6 +63,7 @@ fn run_command_line() -> Result<u8, Failure> {
         Some(("schedule", matches)) => schedule::run_command(matches),
         Some(("ckpt", matches)) => ckpt::run_command(matches),
         Some(("clusters", matches)) => clusters::run_command(matches),
+        Some(("bench", matches)) => bench::run_command(matches),
         Some(("calibrate", matches)) => calibrate::run_command(matches),
         Some(("flight", matches)) => flight::run_command(matches),
         Some(("new", matches)) => new::run_command(matches),
@@ -93,6 +95,7 @@ fn command() -> Command {
             schedule::command(),
             ckpt::command(),
             clusters::command(),
+            bench::command(),
             calibrate::command(),
             flight::command(),
         ])

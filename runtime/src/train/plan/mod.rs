@@ -67,7 +67,7 @@ pub use saved_settings::{other_samples, settings_to_save};
 pub use validation::Validation;
 
 /// Fraction of the memory that the plan of a run may take on a mesh that is chosen for it.
-const PLANNED_MEMORY: f64 = 0.8;
+pub const PLANNED_MEMORY: f64 = 0.8;
 
 /// Everything that a run reads, and the settings that fit it.
 pub struct Plan {
@@ -215,6 +215,18 @@ impl Plan {
         if !config.is_dry_run() {
             check_threads(config)?;
         }
+        Plan::check_sizes::<T>(config, model, available)
+    }
+
+    /// Checks the sizes and the memory of an opened model, as [`check_fit`](Self::check_fit) does.
+    ///
+    /// # Errors
+    /// The first reason why it does not fit.
+    pub fn check_sizes<T: Task>(
+        config: &Config,
+        model: &OpenedModel<T>,
+        available: Option<f64>,
+    ) -> Result<()> {
         check_batch(config)?;
         check_context::<T>(config)?;
         let run = Config { explain: None, simulate: None, ..config.clone() };

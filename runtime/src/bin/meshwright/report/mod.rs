@@ -45,7 +45,7 @@ pub fn command() -> Command {
 pub fn run_command(matches: &ArgMatches) -> Result<(String, bool), Failure> {
     let files: Vec<&PathBuf> = matches.get_many("files").into_iter().flatten().collect();
     let output: &PathBuf = matches.get_one("output").expect("it is required");
-    check_output(output, ("html", REASON), &files)?;
+    check_output("-o", output, ("html", REASON), &files)?;
     let is_other = |mut file: File| !is_page(&mut file);
     if output.is_file() && File::open(output).is_ok_and(is_other) {
         let shown = output.display();
