@@ -2,6 +2,7 @@
 
 mod architecture;
 mod async_saving;
+mod book;
 mod data;
 mod dry_runs;
 mod exit_codes;
@@ -32,6 +33,7 @@ mod requeue;
 mod resuming;
 mod saving;
 mod simulation;
+mod step_sizes;
 mod stops;
 mod tensorboard;
 mod tokenizer;

@@ -210,8 +210,15 @@ const LAST_STEP: &str = ": the run completes its last step, and writes its resul
 /// The end of a line about a signal that the run obeys later.
 const AGAIN: &str = "; a second signal ends it immediately\n";
 
-/// Ends the process by a signal, as if it were not handled.
+/// Ends the process by a signal, as if it were not handled. The first process of a container, which the system does
+/// not end by signals, exits with the code that shells give to it.
 fn end_by(signal: c_int) {
+    // SAFETY: both calls are allowed in handlers.
+    unsafe {
+        if libc::getpid() == 1 {
+            libc::_exit(128 + signal);
+        }
+    }
     set_handler(signal, libc::SIG_DFL);
     // SAFETY: the call has no preconditions. The signal takes effect when the handler returns.
     unsafe { libc::raise(signal) };

@@ -60,6 +60,8 @@ pub struct StepStats {
     pub tokens: u64,
     /// Gradient norm before clipping: the mean of those of the replicas, if they train apart.
     pub grad_norm: f64,
+    /// Mean squared norm of the gradient of a micro-batch, if it is measured.
+    pub first_squares: Option<f64>,
     pub lr: f64,
     pub seconds: f64,
     /// Times of the pipeline schedule on this rank, if the mesh has a `pp` axis.
@@ -127,6 +129,8 @@ pub fn train_step<T: Task>(
         observed.loss(loss.value());
         observed.gradients(built, &gradients);
     }
+    let micro_batches = input.micro_batches.len();
+    let first_squares = rank.sums_first_squares().then(|| gradients.first_squares(micro_batches));
     let grad_norm = match settings.clip {
         Some(max_norm) => gradients.clip(max_norm),
         None => gradients.norm(),
@@ -157,6 +161,7 @@ pub fn train_step<T: Task>(
         loss,
         tokens,
         grad_norm,
+        first_squares,
         lr,
         seconds,
         pipeline: pipeline_times,

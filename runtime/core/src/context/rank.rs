@@ -245,6 +245,12 @@ impl Rank {
         }
     }
 
+    /// Returns true if the squares of the gradient of the first micro-batch are summed.
+    #[doc(hidden)]
+    pub fn sums_first_squares(&self) -> bool {
+        self.context.settings.first_squares
+    }
+
     /// Returns the limit of logits that a fused head holds at the same time on a device.
     pub(crate) fn logits_limit(&self) -> Option<usize> {
         self.context.settings.logits_limit

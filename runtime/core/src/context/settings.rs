@@ -36,6 +36,10 @@ pub struct Settings {
     /// The trainer sets it for `--local-steps`, and synchronizes the replicas.
     #[doc(hidden)]
     pub local_replicas: bool,
+    /// True to sum the squares of the gradient of each data rank's first micro-batch in a step, for the gradient noise
+    /// scale: a pass over the gradients, and small reductions over the tensor-parallel ranks. Steps cannot be captured
+    /// as CUDA graphs. The same on every rank.
+    pub first_squares: bool,
 }
 
 /// Steps in which the ranks check what no type can express: that they train one model on one batch.
@@ -64,6 +68,7 @@ impl Settings {
             checks: Checks::EveryStep,
             row_losses: false,
             local_replicas: false,
+            first_squares: false,
         }
     }
 }

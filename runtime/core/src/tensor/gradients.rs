@@ -208,6 +208,24 @@ impl<State> Gradients<State> {
         squares[0].sqrt() * f64::from(self.scale)
     }
 
+    /// Returns the mean over the data ranks of the squared norm of the gradient of the first of `micro_batches`
+    /// micro-batches, as that of a batch of its own, before clipping: see
+    /// [`Settings::first_squares`](crate::tensor::Settings::first_squares). Micro-batches are taken to count as much
+    /// each. Every rank calls it, once.
+    #[doc(hidden)]
+    pub fn first_squares(&self, micro_batches: usize) -> f64
+    where
+        State: Summed,
+    {
+        let mut squares = [self.rank.take_first_squares()];
+        let site = Site::new("Gradients::first_squares");
+        self.rank.all_reduce_f64(AxisSet::ALL, &site, &mut squares);
+        let ranks = self.rank.degree_of(AxisSet::DATA) as f64;
+        // The buffers have the sum of the losses, whose gradient is divided by the count of the whole batch.
+        let scale = f64::from(self.scale) * ranks * micro_batches as f64;
+        squares[0] / ranks * scale * scale
+    }
+
     /// Returns the axes along which ranks hold different gradients, the same on every rank.
     fn norm_axes(&self) -> AxisSet {
         let replicated = match self.rank.zero_stage() {

@@ -120,6 +120,7 @@ fn others_know_replicas(settings: &RunSettings, problems: &mut Problems) -> bool
             "ema",
             "averages the parameters of every step, and replicas differ between their synchronizations",
         ),
+        ("noise-scale", "compares parts of one batch, and replicas train on batches of their own"),
         ("preflight", "compares a run with one rank, which has no replicas that train apart"),
         ("record", "measures the communication of every step alike"),
         ("simulate", "simulates a step that is like all others"),

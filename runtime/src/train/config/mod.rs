@@ -14,6 +14,7 @@ use crate::data::{ExampleSource, RowSource};
 use crate::tensor::Settings;
 use meshwright_sim::cluster::Cluster;
 
+mod auto_sizes;
 mod continue_flags;
 mod dry_run_rules;
 mod error;
@@ -45,6 +46,7 @@ mod settings_macro;
 mod task_input;
 mod time_limit;
 
+pub use auto_sizes::AutoSizes;
 pub(super) use continue_flags::{continuing_flags, exporting_flags};
 pub use error::{ConfigError, Problem, SettingSource};
 pub use fixed_degrees::FixedDegrees;
@@ -174,6 +176,7 @@ impl Config {
             zero: self.zero,
             memory_limit: self.memory_limit,
             checks: self.checks,
+            first_squares: self.noise_scale,
             ..Settings::new(self.seed)
         }
     }

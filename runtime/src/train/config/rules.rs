@@ -8,6 +8,7 @@ use crate::optim::OptimizerError;
 use crate::tensor::ZeroStage;
 use meshwright_core::__internal::check_rule;
 
+use super::auto_sizes::{noise_has_parts, sizes_are_chosen};
 use super::dry_run_rules::{
     a_cluster_is_of_a_run, a_plan_is_alone, a_simulation_is_of_gpus, records_are_of_runs,
 };
@@ -52,6 +53,8 @@ pub const RULES: &[Rule] = &[
     heartbeats_have_time,
     prometheus_files_are_found,
     quiet_runs_log_nothing,
+    sizes_are_chosen,
+    noise_has_parts,
 ];
 
 /// A process sends a heartbeat each second.

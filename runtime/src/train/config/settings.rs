@@ -21,8 +21,9 @@ use super::other_names::OtherName;
 use super::own_rows::OwnRows;
 use super::problems::Problems;
 use super::setting_value::{
-    FamilyName, Fraction, Key, KeyList, MeshSetting, Natural, Number, OpenFraction, OptimizerName,
-    OutputForm, Pair, Positive, Seed, SettingType, Size, TokenCount, Weight, WholeNumber,
+    AutoSize, FamilyName, Fraction, Key, KeyList, MeshSetting, Natural, Number, OpenFraction,
+    OptimizerName, OutputForm, Pair, Positive, Seed, SettingType, Size, TokenCount, Weight,
+    WholeNumber,
 };
 use super::settings_macro::{
     as_optional_text, as_text, dashed, kept, read_next, settings, text_of, zero_stage_number,
@@ -80,8 +81,8 @@ settings! {
         "ZeRO stage, sharded over the fsdp, ep and cp axes: 0 nothing, 1 optimizer state and master weights, 2 also \
          gradients, 3 also parameters [default: 0 without an fsdp axis, else 3, or 1 with a pp axis]"
         zero: Option<ZeroStage>, "STAGE", at "/zero" Warn;
-        "Gradient accumulation: micro-batches per step on each rank"
-        micro_batches: Size = "1", "N", at "/micro-batches" Warn => micro_batches;
+        "Gradient accumulation: micro-batches per step on each rank; auto takes the fewest that fit in memory"
+        micro_batches: AutoSize = "1", "N", at "/micro-batches" Warn => micro_batches;
         "Pipeline schedule: gpipe, 1f1b, interleaved, zb-h1, zb-v, dualpipev, or FILE.csv in PyTorch's notation; \
          `meshwright schedule` draws them [default: 1f1b; needs a pp axis]"
         schedule: Option<ScheduleSource>, "NAME", at "/pipeline/schedule" Warn;
@@ -167,8 +168,8 @@ settings! {
         pack: bool, at "/documents/packs" Refuse;
         "Do not count the prediction of the next document's first token in the loss [needs --documents]"
         mask_borders: bool, at "/documents/masks-borders" Refuse;
-        "Global batch: sequences per step over all ranks"
-        batch: Size = "16", "B", at "/batch" Refuse => batch;
+        "Global batch: sequences per step over all ranks; auto takes the most that fit in memory"
+        batch: AutoSize = "16", "B", at "/batch" Refuse => batch;
         "Sequence length in tokens"
         seq: Size = "128", "T", at "/seq" Refuse => seq;
         "Optimizer steps in total, including those before --resume"
@@ -282,6 +283,9 @@ settings! {
         "Measure the kernels and calls of the last steps, and write them for `meshwright calibrate`; needs 3 steps, \
          which run without CUDA graphs"
         record: Option<PathBuf>, "FILE.json" => #[serde(skip)] record;
+        "Measure the gradient noise scale in sequences, for the metrics: compares the norms of the gradients of a \
+         micro-batch and of the batch; steps run without CUDA graphs [needs two micro-batches or data ranks]"
+        noise_scale: bool => #[serde(skip)] noise_scale;
         "Tokens of the continuation sampled at the end"
         sample_tokens: Natural = "200", "N", at "/sample-tokens" Free;
         "Print the collectives of a training step, with their bytes and the computations that they overlap with, its \

@@ -7,7 +7,7 @@ use crate::data::DataPosition;
 use crate::optim::{Ema, UnitState};
 use crate::tensor::{ParamRef, Rank};
 use crate::train::console::print_line;
-use crate::train::plan::{open_if_any, other_samples, warn_of_newer_checkpoints};
+use crate::train::plan::{announce_resumed, open_if_any, other_samples};
 use crate::train::run::find_infinite_param;
 use crate::train::{Error, Result, TrainingStateMut};
 use meshwright_store::__internal::{
@@ -83,7 +83,7 @@ impl LoopCheckpoints<'_> {
         let Some(checkpoint) = checkpoint else { return Ok(None) };
         let params = state.params;
         if rank.index() == 0 {
-            warn_of_newer_checkpoints(&checkpoint, LOAD);
+            announce_resumed(&checkpoint, LOAD);
             warn_of_other_settings(&checkpoint, rank, &state);
         }
         let loaded = load_checkpoint(&checkpoint, state).map_err(Error::of_flag(LOAD));

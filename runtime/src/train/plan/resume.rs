@@ -7,13 +7,14 @@ use serde_json::Value;
 
 use crate::checkpoint::hf::HfConfig;
 use crate::checkpoint::{Checkpoint, CheckpointError};
+use crate::comm::__internal::run_reports::{RunReport, report};
 use crate::data::{DataPosition, Dataset};
 use crate::optim::{Ema, ParamGroups, UpdateRule};
 use crate::tensor::ParamRef;
 use meshwright_store::__internal::{state_kinds_in, training_tensors};
 
 use crate::train::config::{Config, RunSettings};
-use crate::train::console::{counted, print_line};
+use crate::train::console::{counted, print_shared};
 use crate::train::{Error, Result};
 
 use super::resumed_replicas::SavedReplicas;
@@ -124,7 +125,7 @@ pub fn check_checkpoint(
         let changed = differences.changed_samples();
         let changed =
             if changed.is_empty() { String::new() } else { format!("; {}", changed.join("; ")) };
-        print_line(&format!(
+        print_shared(&format!(
             "--new-data: step {} begins with the first row of {}{changed}. The parameters, the state of the optimizer, \
              and the learning rate go on from {}",
             state.step + 1,
@@ -147,14 +148,14 @@ pub fn check_checkpoint(
     });
     checkpoint.check_tensors(expected).map_err(in_flag())?;
     check_steps_left(checkpoint, config)?;
-    warn_of_newer_checkpoints(checkpoint, "--resume");
+    announce_resumed(checkpoint, "--resume");
     match (has_average, config.optimizer.ema) {
-        (false, Some(_)) => print_line(&format!(
+        (false, Some(_)) => print_shared(&format!(
             "warning: --ema: {} holds no average of the parameters; it starts from the parameters of step {}",
             checkpoint.folder().display(),
             state.step
         )),
-        (true, None) => print_line(&format!(
+        (true, None) => print_shared(&format!(
             "warning: {} holds an average of the parameters, which is not updated without --ema; set --ema to continue \
              it",
             checkpoint.folder().display()
@@ -164,18 +165,23 @@ pub fn check_checkpoint(
     let changed = differences.changed_settings();
     if !changed.is_empty() {
         let folder = checkpoint.folder().display();
-        print_line(&format!("warning: --resume: not as in {folder}: {}", changed.join("; ")));
+        print_shared(&format!("warning: --resume: not as in {folder}: {}", changed.join("; ")));
     }
     Ok(())
 }
 
-/// Warns of newer checkpoints that are damaged, and of those of another branch.
-pub fn warn_of_newer_checkpoints(checkpoint: &Checkpoint, flag: &str) {
+/// Reports the checkpoint from which a run continues to its supervisor. Warns of newer ones that are damaged, and of
+/// those of another branch.
+pub fn announce_resumed(checkpoint: &Checkpoint, flag: &str) {
+    report(RunReport::Resumed(checkpoint.folder().to_owned()));
     for skipped in checkpoint.skipped() {
-        print_line(&format!("warning: {skipped}; going on from {}", checkpoint.folder().display()));
+        print_shared(&format!(
+            "warning: {skipped}; going on from {}",
+            checkpoint.folder().display()
+        ));
     }
     if let Some(other) = checkpoint.other_branch() {
-        print_line(&format!(
+        print_shared(&format!(
             "warning: {flag}: {0} and {1} are of different branches, as the run was resumed from an earlier step; \
              going on from {0}",
             checkpoint.folder().display(),
@@ -203,7 +209,7 @@ fn check_steps_left(checkpoint: &Checkpoint, config: &Config) -> Result<()> {
              larger --steps, or leave it out"
         )));
     }
-    print_line(&format!("{found}, as many as --steps: nothing is left to train"));
+    print_shared(&format!("{found}, as many as --steps: nothing is left to train"));
     Ok(())
 }
 

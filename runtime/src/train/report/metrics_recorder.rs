@@ -96,6 +96,7 @@ impl StepObserver for MetricsRecorder<'_> {
             step: report.step,
             loss: report.loss,
             grad_norm: report.grad_norm,
+            noise_scale: report.noise_scale,
             lr: report.lr,
             tokens: report.tokens,
             epoch: self.dataset.map(|dataset| dataset.epochs_after(report.step)),

@@ -1,6 +1,7 @@
 //! Communication and FLOPs of a step on one rank.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use crate::comm::CommTimes;
 use crate::layout::AxisSet;
@@ -13,6 +14,10 @@ pub struct StepUsage {
     pub flops: [u64; 2],
     /// Bytes sent, and times, by the axes of the process group.
     pub comm: BTreeMap<AxisSet, (u64, CommTimes)>,
+    /// Time of the step.
+    pub step_time: Duration,
+    /// Time of waits for the batch.
+    pub data_wait: Duration,
 }
 
 impl StepUsage {
@@ -30,6 +35,8 @@ impl StepUsage {
             *total_bytes += bytes;
             *total_times += *times;
         }
+        self.step_time += other.step_time;
+        self.data_wait += other.data_wait;
         for (total, flops) in self.flops.iter_mut().zip(other.flops) {
             *total += flops;
         }

@@ -22,6 +22,10 @@ pub struct Report {
     pub memory: Vec<MemoryUse>,
     /// Communication of rank 0 in all steps, by the axes of the process group.
     pub communication: Vec<AxisUse>,
+    /// Time of all steps on rank 0.
+    pub step_time: Duration,
+    /// Time that rank 0 has waited for batches in all steps.
+    pub data_wait: Duration,
     /// FLOPs of all ranks in all steps. Attention on a CPU computes whole blocks of masked scores, which count.
     pub flops: f64,
     /// FLOPs of all ranks in a step by the memory plan, in which attention has only the scores that are not masked;
@@ -72,6 +76,8 @@ impl StepUsage {
         Ok(Report {
             memory: memory_use(rank, plan)?,
             communication: self.communication(plan.usage().first()),
+            step_time: self.step_time,
+            data_wait: self.data_wait,
             flops: flops[0],
             planned_flops: (planned > 0).then_some(planned as f64 * ranks_each as f64),
             recomputed: if flops[0] > 0.0 { flops[1] / flops[0] } else { 0.0 },

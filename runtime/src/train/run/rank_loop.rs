@@ -17,7 +17,7 @@ use crate::train::micro_batch::{StepInput, data_rows};
 use crate::train::plan::{Plan, build_model};
 use crate::train::record::StepTimer;
 use crate::train::report::{
-    AttentionBalance, OwnMetrics, SourceLosses, StepObserver, StepReport, StepUsage,
+    AttentionBalance, NoiseScale, OwnMetrics, SourceLosses, StepObserver, StepReport, StepUsage,
 };
 use crate::train::step::{RankState, StepFailure, StepStats, train_step};
 use crate::train::{Error, Result, Task};
@@ -62,6 +62,8 @@ pub struct RankLoop<'a, T: Task> {
     /// A parameter that was loaded with elements that are infinite or NaN. Such elements of others are then not looked
     /// for.
     pub(super) loaded_infinite: Option<String>,
+    /// `--noise-scale`.
+    pub(super) noise: Option<NoiseScale>,
     /// The numbers of the steps, if they are compared with those on other meshes.
     pub(super) observed: Option<Observed>,
     /// Measures kernels and calls, for `--record`.
@@ -161,6 +163,7 @@ impl<'a, T: Task> RankLoop<'a, T> {
                 plan.resume.as_ref().map_or(0, |checkpoint| checkpoint.manifest().state.skipped),
             ),
             loaded_infinite,
+            noise: NoiseScale::of_run(config),
             observed: None,
             timer: None,
         })
@@ -226,6 +229,7 @@ impl<'a, T: Task> RankLoop<'a, T> {
         let batch = self.batches.take_batch(step)?;
         // Replicas that train apart complete their round before a stop: only then is there one state to save.
         let is_synchronized = config.is_synchronized_after(step + 1);
+        let data_wait = start.elapsed();
         // All ranks have to learn in this step that one of them trains no other.
         if step + 1 < config.steps {
             self.end_cause = match self.batches.peek(step + 1) {
@@ -246,10 +250,11 @@ impl<'a, T: Task> RankLoop<'a, T> {
         let input = StepInput { step, start, sizes, micro_batches, synchronizes };
         let (state, graphs, task) = (&mut self.state, &mut self.graphs, &*self.task);
         let observed = self.observed.as_mut();
-        let (trained, usage) = StepUsage::of(rank, || {
+        let (trained, mut usage) = StepUsage::of(rank, || {
             let settings = (&config.optimizer, config.on_nan);
             train_step(state, task, graphs, settings, &input, observed)
         });
+        (usage.data_wait, usage.step_time) = (data_wait, start.elapsed());
         if let Some(timer) = &self.timer {
             timer.end_step(rank);
         }
@@ -258,6 +263,10 @@ impl<'a, T: Task> RankLoop<'a, T> {
             StepFailure::Pipeline(error) => Error::Pipeline(error),
         })?;
         self.count_skipped(step, stats.skipped.as_ref())?;
+        let noise_scale = self
+            .noise
+            .as_mut()
+            .and_then(|noise| noise.after_step([stats.first_squares?, stats.grad_norm.powi(2)]));
         let StepStats { loss, tokens, grad_norm, lr, seconds, pipeline, row_shares, .. } = stats;
         // The loss of a task may count rows, but each position is computed.
         let positions = if T::READS_TOKENS { tokens } else { (config.batch * config.seq) as u64 };
@@ -269,6 +278,7 @@ impl<'a, T: Task> RankLoop<'a, T> {
             step: step + 1,
             loss,
             grad_norm,
+            noise_scale,
             lr,
             tokens,
             positions,

@@ -3,6 +3,7 @@
 
 mod cuda_graph;
 mod data_parallel;
+mod first_squares;
 mod gradient;
 mod reduce_scatters;
 mod values;

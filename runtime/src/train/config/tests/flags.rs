@@ -142,6 +142,7 @@ fn flags_reach_their_fields() {
             clip: None,
             ema: Some(0.999),
         },
+        local_sgd: None,
         on_nan: OnNan::Skip(3.try_into().unwrap()),
         comm_timeout: TimeLimit(Duration::from_secs(90)),
         heartbeat_limit: TimeLimit(Duration::from_secs(60)),
@@ -165,6 +166,7 @@ fn flags_reach_their_fields() {
         metrics: Some("m.jsonl".into()),
         tensorboard: Some("tb".into()),
         prometheus: Some("n.prom".into()),
+        noise_scale: false,
         quiet: true,
         log_every: TimeLimit(Duration::from_secs(10)),
         trace: Some("t.json".into()),
@@ -202,6 +204,7 @@ fn rank_settings_follow_from_flags() {
         checks: Checks::FirstStep,
         row_losses: false,
         local_replicas: false,
+        first_squares: false,
     };
     assert_eq!(parse(line).unwrap().settings(), settings);
 }

@@ -14,7 +14,7 @@ use crate::layout::{AxisId, AxisSet};
 use crate::nn::Sizes;
 use crate::tensor::{Rank, Settings};
 use crate::train::config::{Config, DeviceChoice, OnNan, SaveConfig};
-use crate::train::console::print_line;
+use crate::train::console::print_shared;
 use crate::train::continuation::ContinuedModel;
 use crate::train::cuda_graphs::CudaGraphs;
 use crate::train::evaluation::evaluate_batch;
@@ -128,7 +128,7 @@ impl DryRun<'_> {
             }
             cause => {
                 let why = cause.map(|cause| cause.to_string()).unwrap_or_default();
-                print_line(&format!(
+                print_shared(&format!(
                     "warning: the memory plan leaves out activations, as its dry run failed: {why}"
                 ));
                 Ok(None)
