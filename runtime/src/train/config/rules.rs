@@ -12,7 +12,7 @@ use super::auto_sizes::{noise_has_parts, sizes_are_chosen};
 use super::dry_run_rules::{
     a_cluster_is_of_a_run, a_plan_is_alone, a_simulation_is_of_gpus, records_are_of_runs,
 };
-use super::local_sgd::replicas_synchronize;
+use super::local_sgd_rules::replicas_synchronize;
 use super::optimizers::{OptimizerEntry, OptimizerFlags};
 use super::other_mesh::with_ranks_along;
 use super::problems::Problems;
