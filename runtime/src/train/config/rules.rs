@@ -11,7 +11,7 @@ use super::auto_sizes::{noise_has_parts, sizes_are_chosen};
 use super::dry_run_rules::{
     a_cluster_is_of_a_run, a_plan_is_alone, a_simulation_is_of_gpus, records_are_of_runs,
 };
-use super::local_sgd::replicas_synchronize;
+use super::local_sgd_rules::replicas_synchronize;
 use super::object_rules::{data_are_kept_on_a_disk, only_checkpoints_and_data_are_objects};
 use super::optimizers::{OptimizerEntry, OptimizerFlags};
 use super::other_mesh::with_ranks_along;
