@@ -1,10 +1,12 @@
 //! Checks of the book beyond its code blocks: the README's error, links, drawings, and the map of the code.
 
+mod clusters;
 mod families;
 mod imports;
 mod layers_table;
 mod library_source;
 mod public_types;
+mod terms;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

@@ -24,6 +24,7 @@ mod record;
 mod report;
 mod run;
 mod run_on;
+mod run_optimizer;
 mod simulate;
 mod step;
 mod task;
@@ -55,7 +56,7 @@ pub use run_on::run_on;
 #[doc(hidden)]
 pub use run_on::run_on_machine;
 pub(crate) use run_on::run_on_shape;
-pub use simulate::{SimulatedRun, WholeRun};
+pub use simulate::{LinkUse, SimulatedRun, WholeRun};
 #[doc(hidden)]
 pub use task::task_entry;
 pub use task::{NextToken, Rows, Task, TaskList, TaskSetup, WithTask};

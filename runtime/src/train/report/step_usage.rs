@@ -42,9 +42,17 @@ impl StepUsage {
         }
     }
 
+    /// Returns the usage with a share of that of something which happens once in `every` steps.
+    pub fn with_share(mut self, other: &StepUsage, every: u64) -> StepUsage {
+        for (axes, (bytes, _)) in &other.comm {
+            self.comm.entry(*axes).or_default().0 += bytes / every;
+        }
+        self
+    }
+
     /// Returns the bytes that this rank has sent, by axes; 0 for an axis without traffic.
     pub fn sent_bytes(&self, rank: &Rank) -> BTreeMap<String, u64> {
-        let axes = AxisSet::ALL.iter().filter(|axis| rank.degree(*axis) > 1);
+        let axes = AxisSet::ALL.iter().filter(|axis| rank.comms().shape().degree(*axis) > 1);
         let mut sent: BTreeMap<String, u64> = axes.map(|axis| (axis.to_string(), 0)).collect();
         let used = self.comm.iter().filter(|(_, (bytes, _))| *bytes > 0);
         sent.extend(used.map(|(axes, (bytes, _))| (axes.to_string(), *bytes)));

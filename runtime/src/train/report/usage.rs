@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::backend::Category;
 use crate::comm::{Blocks, Site};
-use crate::layout::{AxisId, AxisSet};
+use crate::layout::AxisId;
 use crate::tensor::Rank;
 
 use crate::train::Result;
@@ -70,8 +70,8 @@ impl StepUsage {
     /// Returns the usage of all steps. Every rank calls it.
     pub fn report(&self, rank: &Rank, plan: &MemoryPlan) -> Result<Report> {
         let mut flops = self.flops.map(|flops| flops as f64);
-        rank.all_reduce_f64(AxisSet::ALL, &Site::new("report"), &mut flops);
-        let ranks_each = rank.degree_of(AxisSet::ALL) / rank.degree(AxisId::Pp);
+        rank.sum_over_ranks(&Site::new("report"), &mut flops);
+        let ranks_each = rank.comms().shape().world_size() / rank.degree(AxisId::Pp);
         let planned: u64 = plan.usage().iter().map(|usage| usage.flops[0]).sum();
         Ok(Report {
             memory: memory_use(rank, plan)?,

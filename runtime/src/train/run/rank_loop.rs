@@ -101,12 +101,13 @@ impl<'a, T: Task> RankLoop<'a, T> {
         if let (None, Some(folder)) = (&plan.resume, &plan.weights) {
             import_hf(folder, &plan.hf_names, &params).map_err(Error::of_flag("--init-from"))?;
         }
-        let mut state = RankState::new(rank.clone(), built, pipeline, &config.optimizer)?;
+        let mut state = RankState::new(rank.clone(), built, pipeline, config)?;
         if let Some(checkpoint) = &plan.resume {
             let (optimizer, average) = (&mut state.optimizer, state.average.as_mut());
             let state = TrainingStateMut { params: &params, optimizer, average };
             load_checkpoint(checkpoint, state).map_err(Error::of_flag("--resume"))?;
         }
+        state.optimizer.keep_params();
         let is_loaded = plan.resume.is_some() || plan.weights.is_some();
         let infinite = if is_loaded { find_infinite_param(&rank, &params)? } else { None };
         let loaded_infinite = infinite.map(|param| param.path().to_owned());
@@ -227,11 +228,14 @@ impl<'a, T: Task> RankLoop<'a, T> {
         let config = &self.plan.config;
         let batch = self.batches.take_batch(step)?;
         let data_wait = start.elapsed();
+        // Replicas that train apart complete their round before a stop: only then is there one state to save.
+        let is_synchronized = config.is_synchronized_after(step + 1);
         // All ranks have to learn in this step that one of them trains no other.
         if step + 1 < config.steps {
             self.end_cause = match self.batches.peek(step + 1) {
                 Err(error) => Some(EndCause::of_data(&error.into())),
-                Ok(_) => stop_reason(config).map(EndCause::Stop),
+                Ok(_) if is_synchronized => stop_reason(config).map(EndCause::Stop),
+                Ok(_) => None,
             };
             if self.end_cause.is_some() {
                 self.state.rank.announce_last_step();
@@ -241,8 +245,9 @@ impl<'a, T: Task> RankLoop<'a, T> {
         }
         let micro_batches: Vec<MicroBatch<'_>> =
             (0..config.micro_batches).map(|index| batch.micro_batch(index)).collect();
-        let sizes = [config.batch, config.seq];
-        let input = StepInput { step, start, sizes, micro_batches: &micro_batches };
+        let sizes = [config.replica_batch(), config.seq];
+        let (micro_batches, synchronizes) = (&micro_batches[..], is_synchronized);
+        let input = StepInput { step, start, sizes, micro_batches, synchronizes };
         let (state, graphs, task) = (&mut self.state, &mut self.graphs, &*self.task);
         let observed = self.observed.as_mut();
         let (trained, mut usage) = StepUsage::of(rank, || {
@@ -278,14 +283,14 @@ impl<'a, T: Task> RankLoop<'a, T> {
             tokens,
             positions,
             seconds,
-            attention_balance: balance.map(|balance| balance.of_step(rank, &micro_batches)),
+            attention_balance: balance.map(|balance| balance.of_step(rank, micro_batches)),
             save_seconds,
             save_bytes,
             save_failed: self.failed_saves.take_unreported(),
             skipped: self.reported_skips(),
             evaluation: None,
             schedule: pipeline,
-            sources: SourceLosses::of_step(rank, data, &micro_batches, &row_shares),
+            sources: SourceLosses::of_step(rank, data, micro_batches, &row_shares),
             usage,
             own: OwnMetrics::default(),
         })
