@@ -1,4 +1,4 @@
-//! What `bench comm` measures, and the table of its results.
+//! The measurements of `bench comm`, and the table of their results.
 
 use clap::ArgMatches;
 use meshwright::backend::DType;
