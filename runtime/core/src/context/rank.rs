@@ -237,18 +237,15 @@ impl Rank {
         self.context.settings.row_losses
     }
 
+    /// Returns the axes along which replicas train apart from each other: `dp`, or none.
+    pub(crate) fn local_axes(&self) -> AxisSet {
+        if self.context.settings.local_replicas { AxisSet::of(AxisId::Dp) } else { AxisSet::NONE }
+    }
+
     /// Returns true if the squares of the gradient of the first micro-batch are summed.
     #[doc(hidden)]
     pub fn sums_first_squares(&self) -> bool {
         self.context.settings.first_squares
-    }
-
-    /// Returns the axes along which replicas train apart from each other: `dp`, or none.
-    pub(crate) fn local_axes(&self) -> AxisSet {
-        match self.context.settings.local_replicas {
-            true => AxisSet::of(AxisId::Dp),
-            false => AxisSet::NONE,
-        }
     }
 
     /// Returns the limit of logits that a fused head holds at the same time on a device.

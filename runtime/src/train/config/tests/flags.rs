@@ -156,6 +156,8 @@ fn flags_reach_their_fields() {
             max_failed: 5,
         }),
         save_cache: None,
+        data_cache: None,
+        data_cache_size: None,
         resume: Some("out/latest".into()),
         resume_auto: false,
         stop_after: Some(TimeLimit(Duration::from_secs(13_800))),
@@ -203,8 +205,8 @@ fn rank_settings_follow_from_flags() {
         keeps_last_units: true,
         checks: Checks::FirstStep,
         row_losses: false,
-        first_squares: false,
         local_replicas: false,
+        first_squares: false,
     };
     assert_eq!(parse(line).unwrap().settings(), settings);
 }

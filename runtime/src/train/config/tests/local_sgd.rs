@@ -74,6 +74,7 @@ fn what_meets_no_synchronization_is_refused() {
             "--outer-momentum: the momentum must be at least 0 and below 1",
         ),
         ("--ema 0.99", "--ema: averages the parameters of every step"),
+        ("--noise-scale --metrics m.jsonl", "--noise-scale: compares parts of one batch"),
         ("--preflight", "--preflight: compares a run with one rank"),
         ("--record r.json", "--record: measures the communication of every step alike"),
         ("--simulate h100x2", "--simulate: simulates a step"),
