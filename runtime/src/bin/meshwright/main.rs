@@ -1,5 +1,5 @@
 //! Command-line tool that writes new projects, starts, supervises and reports runs, draws metrics and pipeline
-//! schedules, and reports GPUs, libraries, checkpoints and clusters:
+//! schedules, measures collectives and matmuls, and reports GPUs, libraries, checkpoints and clusters:
 //! `cargo run --release --features cuda --bin meshwright -- --help`.
 
 mod bench;
@@ -23,8 +23,8 @@ use failure::Failure;
 use meshwright::exit_code::exit_on_panic;
 use meshwright::{finish_stdout, print_text};
 
-const ABOUT: &str = "Writes new projects, starts and supervises runs, draws metrics and pipeline schedules, and \
-                     reports GPUs, libraries, checkpoints and clusters";
+const ABOUT: &str = "Writes new projects, starts and supervises runs, draws metrics and pipeline schedules, \
+                     measures collectives and matmuls, and reports GPUs, libraries, checkpoints and clusters";
 
 fn main() -> ExitCode {
     meshwright::ignore_file_size_signal();

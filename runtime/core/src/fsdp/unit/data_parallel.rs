@@ -40,6 +40,9 @@ enum ReductionStage {
     AllReduce(PendingCall),
 }
 
+/// A range of a unit's flat buffers, and its place in another buffer.
+pub(super) type PlacedRange = (Range<usize>, usize);
+
 impl Unit {
     /// Begins the gradient of a step, without any contribution. A reduction still in progress, whose result was not
     /// used, is finished first.
@@ -300,7 +303,7 @@ impl Unit {
     pub(super) fn sums_over_further_axes(
         &self,
         gradient: View<'_>,
-    ) -> Vec<(Buffer, Vec<(Range<usize>, usize)>)> {
+    ) -> Vec<(Buffer, Vec<PlacedRange>)> {
         let (rank, params) = (&self.rank, self.entries());
         let sets: BTreeSet<AxisSet> = params
             .iter()

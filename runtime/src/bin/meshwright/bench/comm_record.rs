@@ -4,7 +4,7 @@ use meshwright::train::Machine;
 use meshwright_sim::calibrate::{CallRecord, RecordedDevice, StepRecord};
 use serde_json::{Value, json};
 
-use super::comm::{CommCases, MeasuredCollective};
+use super::comm_cases::{CommCases, MeasuredCollective};
 use super::output::Curves;
 
 /// Returns a record without steps and kernels. Its `calls` are those that the curves of links describe; `collectives`

@@ -1,6 +1,7 @@
 //! The subcommand `bench`: measures collectives and matmuls.
 
 mod comm;
+mod comm_cases;
 mod comm_record;
 mod gemm;
 mod output;
