@@ -239,10 +239,7 @@ impl Rank {
 
     /// Returns the axes along which replicas train apart from each other: `dp`, or none.
     pub(crate) fn local_axes(&self) -> AxisSet {
-        match self.context.settings.local_replicas {
-            true => AxisSet::of(AxisId::Dp),
-            false => AxisSet::NONE,
-        }
+        if self.context.settings.local_replicas { AxisSet::of(AxisId::Dp) } else { AxisSet::NONE }
     }
 
     /// Returns true if the squares of the gradient of the first micro-batch are summed.
