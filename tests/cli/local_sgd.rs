@@ -155,6 +155,8 @@ fn other_replicas_cannot_continue() {
         let finished = workspace.run(&format!("{SMALL} {line}"));
         assert_contains(finished.error(), message);
     }
+    let chosen = workspace.run(&format!("{SMALL} --mesh auto=2 --steps 4 --local-steps 2"));
+    assert_contains(chosen.error(), "--mesh: auto chooses a mesh for gradients that are reduced");
     // Replicas go on from a run of data parallelism, each with its optimizer state.
     workspace.train("--resume plain/latest --local-steps 2 --steps 8 --save local");
 }
