@@ -1,7 +1,7 @@
 //! The files of the page on clusters: scripts of SLURM run with functions in place of its commands, and the flags and
 //! variables of all files are those of the programs.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use meshwright::launch::RankAssignment;
@@ -29,7 +29,7 @@ fn folder() -> PathBuf {
 }
 
 /// Runs a script whose tasks exit with `code`. Returns its exit code and its output.
-fn run_script(path: &PathBuf, code: i32, restarts: &str) -> (i32, String) {
+fn run_script(path: &Path, code: i32, restarts: &str) -> (i32, String) {
     let script = format!("set -u{SLURM}. {}", path.display());
     let output = Command::new("bash")
         .args(["-c", &script])

@@ -27,8 +27,8 @@ impl WideMlp {
 
 fn main() -> Result<()> {
     println!("width    MFU");
-    for width in [32, 128, 512, 1024] {
-        let mfu = train("1", width, 512, 8, Path::new("wide_mlp.jsonl"))?;
+    for width in [16, 64, 256] {
+        let mfu = train("1", width, 256, 30, Path::new("wide_mlp.jsonl"))?;
         println!("{width:5} {:5.1} %", 100.0 * mfu);
     }
     Ok(())

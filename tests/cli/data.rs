@@ -291,3 +291,26 @@ fn new_data_may_have_another_length() {
         assert_eq!(workspace.metrics(&format!("{seq}.jsonl")).len(), 4);
     }
 }
+
+/// Programs without the feature `remote` name it.
+#[cfg(not(feature = "remote"))]
+#[test]
+fn objects_need_support() {
+    let workspace = Workspace::new();
+    for (flag, line) in [
+        ("--data", "--data s3://bucket/a.bin"),
+        ("--data", "--data text.txt:1,gs://bucket/web/:2"),
+        ("--eval-data", "--data text.txt --eval-data az://bucket/*.bin"),
+        ("--data", "--data s3://bucket/a.bin --data-cache cache"),
+        ("--save", "--data text.txt --save s3://bucket/run"),
+    ] {
+        let small = SMALL.replace("--data text.txt ", "");
+        let refused = workspace.run(&format!("{small} --steps 2 {line}"));
+        assert_contains(refused.error(), &format!("{flag}: "));
+        assert_contains(
+            refused.error(),
+            "was built without support for it; build it with `--features remote`",
+        );
+    }
+    assert_eq!(workspace.listing(), ["text.txt"]);
+}

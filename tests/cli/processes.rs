@@ -13,7 +13,7 @@ fn run_processes(workspace: &Workspace, ranks: usize, line: &str) -> Finished {
     workspace.run_program(command, &format!("{SMALL} {line}"))
 }
 
-fn launcher() -> Command {
+pub fn launcher() -> Command {
     let beside =
         std::env::var_os("MPICC").map(|wrapper| Path::new(&wrapper).with_file_name("mpirun"));
     let found: Option<PathBuf> = beside.filter(|program| program.exists());
@@ -29,7 +29,7 @@ fn launcher() -> Command {
     command
 }
 
-fn add_processes(command: &mut Command, ranks: usize) {
+pub fn add_processes(command: &mut Command, ranks: usize) {
     command.args(["-n", &ranks.to_string()]).arg(program().get_program());
 }
 
@@ -86,6 +86,28 @@ fn a_port_in_use_is_named_whatever_the_mesh() {
     let refused = workspace.run_program(command, &format!("{SMALL} --mesh auto --steps 2"));
     assert_eq!(refused.code, Some(2), "{}", refused.stderr);
     assert_contains(&refused.stderr, "error: rank 0 cannot listen at 127.0.0.1:");
+}
+
+/// Hosts without a shared folder are as processes in different working directories.
+#[test]
+fn processes_need_one_folder() {
+    let workspace = Workspace::new();
+    let text = workspace.path("text.txt").display().to_string();
+    let line = format!("{SMALL} --mesh dp=2 --steps 2 --save out").replace("text.txt", &text);
+    let mut command = launcher();
+    for (host, separator) in [("first", ":"), ("second", "")] {
+        std::fs::create_dir(workspace.path(host)).unwrap();
+        command.args(["--wdir", host]);
+        add_processes(&mut command, 1);
+        command.args(line.split(' ').chain([separator]).filter(|word| !word.is_empty()));
+    }
+    let finished = workspace.run_program(command, "");
+    assert_eq!(finished.code, Some(2), "{}", finished.stderr);
+    assert_contains(&finished.stderr, "--save: rank 1 does not see out of rank 0 (process ");
+    assert_contains(
+        &finished.stderr,
+        "name a folder that all hosts share, or a path in object storage",
+    );
 }
 
 #[test]

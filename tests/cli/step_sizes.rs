@@ -79,7 +79,7 @@ fn sizes_that_cannot_be_chosen_are_refused() {
         ),
         (
             "--mesh dp=3 --micro-batches auto --memory-limit 1GB",
-            "--micro-batches auto: no size fits: --batch: 4",
+            "--micro-batches auto: no size fits: --batch 4",
         ),
         (
             "--mesh dp=2 --batch automatic",

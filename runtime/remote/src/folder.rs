@@ -8,20 +8,17 @@ use bytes::Bytes;
 use futures_util::TryStreamExt;
 use object_store::path::Path as Key;
 use object_store::{
-    Error, GetOptions, GetRange, ObjectMeta, ObjectStoreExt, PutMode, PutOptions, PutPayload,
-    UpdateVersion,
+    Error, ObjectMeta, ObjectStoreExt, PutMode, PutOptions, PutPayload, UpdateVersion,
 };
 use tokio::task::JoinSet;
 
 use crate::SCHEMES;
 use crate::bucket::{Bucket, REPETITIONS, is_cut, repeat_if_cut, runtime, wait_for_repetition};
 use crate::error::{is_conflict, to_io};
+use crate::ranges::read_ranges;
 
 /// Requests that are in progress together.
 const PARALLEL: usize = 8;
-
-/// Most bytes of one read.
-const RANGE_BYTES: u64 = 8 << 20;
 
 /// A version of an object, which changes with its content.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -79,6 +76,22 @@ impl ObjectFolder {
         Ok(ObjectFolder { bucket, name: name.to_owned(), path: path.to_string() })
     }
 
+    /// Opens the folder of the URL of an object, and returns the name of the object in it, too. Makes no request.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open), and a URL that names no object.
+    pub fn of_object(url: &str) -> Result<(ObjectFolder, String)> {
+        match url.rsplit_once('/') {
+            Some((folder, name)) if !(name.is_empty() || folder.ends_with('/')) => {
+                Ok((ObjectFolder::open(folder)?, name.to_owned()))
+            }
+            _ => {
+                let reason = "it names no object; write SCHEME://BUCKET/PATH/NAME";
+                Err(IoError::new(ErrorKind::InvalidInput, reason))
+            }
+        }
+    }
+
     /// Reads a whole object of at most `limit` bytes; `None` if there is none.
     ///
     /// # Errors
@@ -121,48 +134,7 @@ impl ObjectFolder {
     /// # Errors
     /// A request that fails, and a range beyond the object.
     pub fn get_ranges(&self, name: &str, ranges: &[Range<u64>]) -> Result<Vec<Vec<u8>>> {
-        let key = self.key(name);
-        let pieces: Vec<(usize, Range<u64>)> = ranges
-            .iter()
-            .enumerate()
-            .flat_map(|(i, range)| split(range).map(move |piece| (i, piece)))
-            .collect();
-        let read = async {
-            let mut found = vec![Bytes::new(); pieces.len()];
-            let mut running = JoinSet::new();
-            let mut next = pieces.iter().map(|(_, piece)| piece.clone()).enumerate();
-            loop {
-                while running.len() < PARALLEL
-                    && let Some((i, range)) = next.next()
-                {
-                    let (store, key) = (Arc::clone(&self.bucket.store), key.clone());
-                    running.spawn(async move {
-                        let options = GetOptions {
-                            range: Some(GetRange::Bounded(range.clone())),
-                            ..GetOptions::default()
-                        };
-                        let read =
-                            async || store.get_opts(&key, options.clone()).await?.bytes().await;
-                        let bytes = repeat_if_cut(read).await?;
-                        Ok::<_, Error>((i, range, bytes))
-                    });
-                }
-                let Some(done) = running.join_next().await else { return Ok(found) };
-                let (i, range, bytes) =
-                    done.expect("a read does not panic").map_err(|e| self.io(e))?;
-                if bytes.len() as u64 != range.end - range.start {
-                    let reason = format!("it ends before byte {}", range.end);
-                    return Err(IoError::new(ErrorKind::UnexpectedEof, reason));
-                }
-                found[i] = bytes;
-            }
-        };
-        let found = runtime().block_on(read)?;
-        let mut joined = vec![Vec::new(); ranges.len()];
-        for ((i, _), bytes) in pieces.iter().zip(found) {
-            joined[*i].extend_from_slice(&bytes);
-        }
-        Ok(joined)
+        runtime().block_on(read_ranges((&self.bucket, &self.name), &self.key(name), ranges, None))
     }
 
     /// Writes a small object if the `condition` is met, and returns its version; `None` if it is not met.
@@ -236,11 +208,21 @@ impl ObjectFolder {
             }
         };
         let found = runtime().block_on(list).map_err(|error| self.io(error))?;
-        let own = |key: &Key| {
-            let rest = key.as_ref().strip_prefix(self.path.as_str())?;
-            Some(rest.trim_start_matches('/').to_owned())
-        };
-        Ok(found.iter().filter_map(|meta| Some((own(&meta.location)?, meta.size))).collect())
+        let own = |meta: &ObjectMeta| Some((self.relative(&meta.location)?, meta.size));
+        Ok(found.iter().filter_map(own).collect())
+    }
+
+    /// Lists the names of the objects in the folder without those of folders in it, in no order; and returns true if
+    /// there are such folders.
+    ///
+    /// # Errors
+    /// A request that fails.
+    pub fn list_direct(&self) -> Result<(Vec<String>, bool)> {
+        let prefix = self.key("");
+        let list = repeat_if_cut(|| self.bucket.store.list_with_delimiter(Some(&prefix)));
+        let found = runtime().block_on(list).map_err(|error| self.io(error))?;
+        let names = found.objects.iter().filter_map(|meta| self.relative(&meta.location));
+        Ok((names.collect(), !found.common_prefixes.is_empty()))
     }
 
     /// Removes objects that may be missing.
@@ -286,6 +268,12 @@ impl ObjectFolder {
         Key::from(joined.join("/"))
     }
 
+    /// Returns a key relative to the folder.
+    fn relative(&self, key: &Key) -> Option<String> {
+        let rest = key.as_ref().strip_prefix(self.path.as_str())?;
+        Some(rest.trim_start_matches('/').to_owned())
+    }
+
     pub(crate) fn io(&self, error: Error) -> IoError {
         to_io(error, &self.name)
     }
@@ -295,11 +283,4 @@ impl ObjectFolder {
         let error = self.io(error);
         if error.kind() == ErrorKind::NotFound { Ok(None) } else { Err(error) }
     }
-}
-
-/// Splits a range into pieces that are read separately.
-fn split(range: &Range<u64>) -> impl Iterator<Item = Range<u64>> + use<> {
-    let Range { start, end } = *range;
-    let starts = (start..end).step_by(RANGE_BYTES as usize);
-    starts.map(move |start| start..end.min(start + RANGE_BYTES))
 }

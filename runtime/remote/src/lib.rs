@@ -7,9 +7,12 @@
 mod bucket;
 mod error;
 mod folder;
+mod object;
+mod ranges;
 mod upload;
 
 pub use folder::{Condition, ObjectContent, ObjectFolder, ObjectVersion};
+pub use object::OpenedObject;
 
 /// Schemes of URLs of objects.
 pub const SCHEMES: [&str; 3] = ["s3", "gs", "az"];

@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::checkpoint::is_remote;
 use crate::comm::FlightFolder;
+use crate::data::is_remote;
 use crate::os::watch_report_signal;
 
 use super::console::print_line;

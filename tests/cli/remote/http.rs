@@ -41,6 +41,11 @@ impl Request {
         Some(Request { method, path, query: query.collect(), headers, body })
     }
 
+    /// Returns the first byte of the range of an object that a `GET` reads.
+    pub fn range_start(&self) -> Option<usize> {
+        self.header("range")?.strip_prefix("bytes=")?.split_once('-')?.0.parse().ok()
+    }
+
     /// Returns the value of a header.
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers.get(name).map(String::as_str)

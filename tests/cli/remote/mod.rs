@@ -1,6 +1,9 @@
-//! Checkpoints in object storage: the same tensors, kills and alterations as on a disk, and faults of the service.
+//! Checkpoints and data in object storage: the same tensors, kills and alterations as on a disk, and faults of the
+//! service.
 
 mod alterations;
+mod data;
+mod data_faults;
 mod http;
 mod kills;
 mod refusals;

@@ -25,6 +25,8 @@ pub enum ServerFault {
     LoseAnswer,
     /// The answer ends in the middle.
     Cut,
+    /// The answer is whole, but has only half of the bytes of a range.
+    Short,
     /// A bit of the answer is altered.
     Alter,
     /// The answer comes late.
@@ -44,9 +46,10 @@ pub struct Objects {
     /// Unfinished uploads: their objects and parts.
     pub uploads: BTreeMap<String, (String, BTreeMap<usize, Vec<u8>>)>,
     last_number: u64,
-    /// Requests so far, and the bytes of the answers to reads of objects that hold tensors.
+    /// Requests so far, and the bytes of the answers to reads of objects that hold tensors, and of data.
     pub requests: usize,
     pub bytes_read: usize,
+    pub data_read: usize,
     /// Ignores the conditions of writes.
     pub is_unconditional: bool,
     pub has_vanished: bool,
@@ -147,6 +150,10 @@ fn serve(stream: TcpStream, objects: &Mutex<Objects>, faults: &Mutex<Option<Faul
         match fault {
             Some(ServerFault::LoseAnswer) => return,
             Some(ServerFault::Cut) => sent /= 2,
+            Some(ServerFault::Short) => {
+                sent /= 2;
+                answer.body.truncate(sent);
+            }
             Some(ServerFault::Alter) => {
                 let middle = answer.body.len() / 2;
                 answer.body.get_mut(middle).into_iter().for_each(|byte| *byte ^= 0x10);
@@ -155,6 +162,9 @@ fn serve(stream: TcpStream, objects: &Mutex<Objects>, faults: &Mutex<Option<Faul
         }
         if request.method == "GET" && request.path.ends_with(".safetensors") {
             objects.lock().unwrap().bytes_read += sent;
+        }
+        if request.method == "GET" && request.path.starts_with("bucket/data/") {
+            objects.lock().unwrap().data_read += sent;
         }
         let is_head = request.method == "HEAD";
         if answer.send(&mut stream, is_head, sent).is_err() || fault == Some(ServerFault::Cut) {
@@ -173,7 +183,12 @@ impl Objects {
         let key = key.to_owned();
         match (request.method.as_str(), query("uploadId")) {
             ("GET", None) if key.is_empty() => self.list(request),
-            ("GET" | "HEAD", None) => self.get(&key, request.header("range")),
+            ("GET" | "HEAD", None) => match request.header("if-match") {
+                Some(tag) if self.objects.contains_key(&key) && self.tag(&key) != tag => {
+                    Answer::error(412, "PreconditionFailed")
+                }
+                _ => self.get(&key, request.header("range")),
+            },
             ("PUT", None) => self.put(key, request),
             ("DELETE", None) => {
                 self.objects.remove(&key);

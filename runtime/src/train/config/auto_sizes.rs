@@ -87,6 +87,10 @@ pub fn noise_has_parts(settings: &RunSettings, problems: &mut Problems) {
         let message = "compares parts of a batch, which has one part; use --micro-batches 2, or a dp or fsdp axis";
         problems.add(&["noise-scale", "micro-batches"], message);
     }
+    if settings.local_steps.is_some() {
+        let message = "replicas of --local-steps have no gradient in common; leave one of them out";
+        problems.add(&["noise-scale", "local-steps"], message);
+    }
     let has_metrics =
         ["metrics", "tensorboard", "prometheus"].iter().any(|name| settings.is_given(name));
     if !has_metrics {

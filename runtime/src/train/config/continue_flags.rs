@@ -66,6 +66,8 @@ impl Line {
 
     /// Adds the settings of one machine, which a checkpoint does not keep.
     fn machine(&mut self, config: &Config) {
+        self.path("data-cache", config.data_cache.as_deref());
+        self.value("data-cache-size", config.data_cache_size);
         self.value("threads", config.threads);
         self.value("memory-limit", config.memory_limit);
         self.switch("nondeterministic", config.nondeterministic);

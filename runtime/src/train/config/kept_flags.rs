@@ -5,6 +5,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
+use crate::data::is_remote;
 use crate::mesh::{AxisOrder, MeshShape};
 
 use super::auto_sizes::AUTO_FLAGS;
@@ -189,6 +190,9 @@ fn hub_model(_: &Flag, _: &Path) -> Option<String> {
 
 /// Returns a path that leads to the same file from any folder; `None` if it is no text.
 fn absolute(path: &Path) -> Option<String> {
+    if is_remote(path) {
+        return path.to_str().map(str::to_owned);
+    }
     let absolute = std::path::absolute(path).ok()?;
     absolute.into_os_string().into_string().ok()
 }

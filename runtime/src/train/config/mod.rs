@@ -28,6 +28,7 @@ mod local_sgd;
 mod local_sgd_rules;
 mod lr_schedule;
 mod memory_advice;
+mod object_rules;
 mod on_nan;
 mod optimizer;
 mod optimizers;

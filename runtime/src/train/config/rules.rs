@@ -1,8 +1,7 @@
 //! The rules about several settings.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use crate::checkpoint::is_remote;
 use crate::layout::{AxisId, AxisSet};
 use crate::optim::OptimizerError;
 use crate::tensor::ZeroStage;
@@ -13,6 +12,7 @@ use super::dry_run_rules::{
     a_cluster_is_of_a_run, a_plan_is_alone, a_simulation_is_of_gpus, records_are_of_runs,
 };
 use super::local_sgd_rules::replicas_synchronize;
+use super::object_rules::{data_are_kept_on_a_disk, only_checkpoints_and_data_are_objects};
 use super::optimizers::{OptimizerEntry, OptimizerFlags};
 use super::other_mesh::with_ranks_along;
 use super::problems::Problems;
@@ -48,7 +48,8 @@ pub const RULES: &[Rule] = &[
     replicas_synchronize,
     resume_auto_needs_save,
     new_data_begins_once,
-    only_checkpoints_are_objects,
+    only_checkpoints_and_data_are_objects,
+    data_are_kept_on_a_disk,
     stage_times_are_json,
     heartbeats_have_time,
     prometheus_files_are_found,
@@ -351,39 +352,5 @@ fn stage_times_are_json(settings: &RunSettings, problems: &mut Problems) {
         let message =
             format!("`{path}` is not a .json file: --stages reads only files with that extension");
         problems.add(&["stage-times"], message);
-    }
-}
-
-/// Checkpoints can be in object storage, and no other files and folders.
-fn only_checkpoints_are_objects(settings: &RunSettings, problems: &mut Problems) {
-    let is_object = |path: &Option<PathBuf>| path.as_deref().is_some_and(is_remote);
-    if settings.save_cache.is_some() && !is_object(&settings.save) && !is_object(&settings.resume) {
-        let message = "is of checkpoints in object storage, which neither --save nor --resume names (s3://BUCKET/RUN)";
-        problems.add(&["save-cache"], message.to_owned());
-    }
-    let others = [
-        ("init-from", &settings.init_from),
-        ("architecture", &settings.architecture),
-        ("tokenizer", &settings.tokenizer),
-        ("save-cache", &settings.save_cache),
-        ("export-hf", &settings.export_hf),
-        ("metrics", &settings.metrics),
-        ("tensorboard", &settings.tensorboard),
-        ("prometheus", &settings.prometheus),
-        ("flight", &settings.flight),
-        ("trace", &settings.trace),
-        ("stage-times", &settings.stage_times),
-        ("record", &settings.record),
-        ("report", &settings.report),
-    ];
-    for (flag, path) in others {
-        if let Some(object) = path.as_deref().filter(|path| is_remote(path)) {
-            let message = format!(
-                "{} is in object storage, where only --save and --resume read and write; copy it to a disk, or name a \
-                 path there",
-                object.display()
-            );
-            problems.add(&[flag], message);
-        }
     }
 }

@@ -149,8 +149,12 @@ settings! {
     group DATA {
         "Text, JSONL or Parquet, also in gzip or zstd, or token ids: raw (.bin), .npy, of llm.c or Megatron; a file, \
          folder, glob or comma-separated list; a mixture as web.bin:0.7,code.bin:0.3 or a .toml file [default: the \
-         project's own book]"
+         project's own book]; each also in object storage, as s3://BUCKET/tokens.bin, gs:// or az://"
         data: Option<PathBuf>, "FILES", at "/data" Free => data;
+        "Keep parts of data in object storage in this folder [default: one among the system's temporary files]"
+        data_cache: Option<PathBuf>, "DIR" => #[serde(skip)] data_cache;
+        "Largest size of --data-cache, at least 100MB; what was used least recently is removed [default: 10GB]"
+        data_cache_size: Option<Bytes>, "BYTES" => #[serde(skip)] data_cache_size;
         "Key of the text in JSONL, and its column in Parquet [default: text]"
         text_key: Option<Key>, "KEY", at "/text-key" Free => text_key;
         "Width of raw token ids: u16 or u32 [default: that of their record or name, or the only one that the \

@@ -117,7 +117,8 @@ impl<'a> LoopCheckpoints<'a> {
     /// with the same samples.
     #[must_use]
     pub fn with_data(mut self, dataset: &'a Dataset) -> Self {
-        dataset.prepare_position();
+        // An error is that of the first save.
+        let _ = dataset.prepare_position();
         self.dataset = Some(dataset);
         self
     }
@@ -166,12 +167,13 @@ impl<'a> LoopCheckpoints<'a> {
         let shape = *rank.comms().shape();
         let order = *shape.order();
         let optimizer = state.optimizer.rule().name().to_owned();
+        let data = self.dataset.map(|dataset| DataPosition::after(step, dataset)).transpose()?;
         let described = || TrainState {
             step,
             seed: rank.seed(),
             mesh: shape.to_string(),
             mesh_order: (order != AxisOrder::DEFAULT).then(|| order.to_string()),
-            data: self.dataset.map(|dataset| DataPosition::after(step, dataset)),
+            data: data.clone(),
             history: self.history.clone(),
             evaluation: None,
             skipped: 0,

@@ -113,7 +113,7 @@ impl LoopCheckpoints<'_> {
         let Some(dataset) = self.dataset else { return Ok(()) };
         let saved = &checkpoint.manifest().state;
         let differences = match &saved.data {
-            Some(data) => other_samples(data, &DataPosition::after(saved.step, dataset)),
+            Some(data) => other_samples(data, &DataPosition::after(saved.step, dataset)?),
             None => {
                 return Err(Error::Input(format!(
                     "{LOAD}: {folder} has no position in the data, as it was saved without `with_data`; leave \

@@ -2,9 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::data::is_remote;
 use crate::train::{Error, Result};
 
-use super::listed_files::{ListedSource, check_names, expand};
+use super::listed_files::{ListProblem, ListedSource, check_names, expand};
 use super::mixture_file::read_mixture;
 
 /// The sources that `--data` or `--eval-data` names.
@@ -36,7 +37,8 @@ impl DataList {
         };
         if text.extension().is_some_and(|ending| ending == "toml") {
             let mut containers = Vec::new();
-            let sources = read_mixture(text, &mut containers).map_err(refuse)?;
+            let sources =
+                read_mixture(text, &mut containers).map_err(ListProblem::of_flag(flag))?;
             return Ok(DataList { sources, containers, is_mixture: true });
         }
         if text.is_file() || !(text.is_dir() || list.contains([',', ':', '*', '?', '['])) {
@@ -55,7 +57,8 @@ impl DataList {
             )));
         }
         let mut containers = Vec::new();
-        let mut expand = |path| expand(Path::new(path), &mut containers).map_err(refuse);
+        let mut expand =
+            |path| expand(Path::new(path), &mut containers).map_err(ListProblem::of_flag(flag));
         let sources = if weights == 0 {
             let mut files = Vec::new();
             for (path, _) in &entries {
@@ -105,6 +108,13 @@ fn trimmed(entry: &str) -> &str {
 fn split_weight(entry: &str) -> std::result::Result<(&str, Option<f64>), String> {
     if entry.is_empty() {
         return Err("an entry of the list is empty; leave the comma out".to_owned());
+    }
+    if is_remote(Path::new(entry)) {
+        // Names of objects may have colons.
+        let weighted = entry
+            .rsplit_once(':')
+            .and_then(|(path, weight)| Some((path, Some(weight.trim().parse().ok()?))));
+        return Ok(weighted.unwrap_or((entry, None)));
     }
     if let Some((scheme, _)) = entry.split_once("://") {
         return Err(format!(
@@ -245,7 +255,7 @@ mod tests {
             ("@empty", "empty holds no files; name a folder"),
             ("@outer", "outer holds no files but folders"),
             ("https://x.org/a.bin", "is a URL (https), which is not read; download it"),
-            ("s3://bucket/a.bin", "is a URL (s3)"),
+            ("ftp://bucket/a.bin", "is a URL (ftp)"),
         ] {
             let text = read(&dir, list).unwrap_err();
             assert!(text.starts_with("--data: ") && text.contains(part), "{list}: {text}");

@@ -46,6 +46,21 @@ pub fn open_training_data(
     open_sources(config, list, vocab)
 }
 
+/// Prepares the folder of `--data-cache`.
+///
+/// # Errors
+/// A folder that cannot be written to.
+pub fn use_cache(config: &Config) -> Result<()> {
+    #[cfg(feature = "remote")]
+    if config.data_cache.is_some() || config.data_cache_size.is_some() {
+        let bytes = config.data_cache_size.map(|bytes| bytes as u64);
+        crate::data::use_data_cache(config.data_cache.as_deref(), bytes)?;
+    }
+    // Without the feature, the data are refused when they are opened.
+    let _ = config;
+    Ok(())
+}
+
 /// Checks that no flag is about files of data, in a program that makes its rows.
 fn check_rows_replace_files(config: &Config, name: &str) -> Result<()> {
     let flags = [
@@ -80,9 +95,8 @@ pub fn open_sources(
         return Ok((files.drain(..).map(DataSource::of_file).collect(), tokenizer));
     };
     allow_open_files(list.files().count());
-    let inputs: std::result::Result<Vec<_>, DataError> =
-        list.files().map(|path| DataInput::open(path, config.token_dtype)).collect();
-    let inputs = inputs.map_err(|error| match &error {
+    let paths: Vec<&Path> = list.files().collect();
+    let inputs = DataInput::open_all(&paths, config.token_dtype).map_err(|error| match &error {
         DataError::Io { source, .. } if is_limit_of_open_files(source) => Error::Input(format!(
             "{error}; a run keeps its files open: raise the limit (ulimit -n), or join files"
         )),

@@ -3,7 +3,44 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use crate::data::Order;
+use crate::data::{DataError, Order, is_remote};
+use crate::train::Error;
+
+use super::listed_objects::{expand_objects, is_beside_data};
+
+/// Reason why data cannot be listed.
+#[derive(Debug)]
+pub enum ListProblem {
+    /// Names that are to be changed.
+    Refused(String),
+    /// Object storage that cannot be read.
+    Unreadable(DataError),
+}
+
+impl From<String> for ListProblem {
+    fn from(problem: String) -> ListProblem {
+        ListProblem::Refused(problem)
+    }
+}
+
+impl ListProblem {
+    /// Adds the place of the names.
+    pub fn at(self, place: &str) -> ListProblem {
+        match self {
+            ListProblem::Refused(problem) => ListProblem::Refused(format!("{place}: {problem}")),
+            unreadable @ ListProblem::Unreadable(_) => unreadable,
+        }
+    }
+
+    /// Returns the error of the flag that has the names.
+    pub fn of_flag(flag: &'static str) -> impl Fn(ListProblem) -> Error {
+        move |problem| match problem {
+            ListProblem::Refused(problem) => Error::Input(format!("{flag}: {problem}")),
+            ListProblem::Unreadable(error) if flag == "--data" => error.into(),
+            ListProblem::Unreadable(error) => Error::of_validation(flag)(error),
+        }
+    }
+}
 
 /// A source of a list.
 #[derive(Debug, PartialEq)]
@@ -22,13 +59,16 @@ pub struct ListedSource {
 pub fn expand(
     path: &Path,
     containers: &mut Vec<PathBuf>,
-) -> std::result::Result<Vec<PathBuf>, String> {
+) -> std::result::Result<Vec<PathBuf>, ListProblem> {
     if path.as_os_str().is_empty() {
-        return Err("an entry names no file".to_owned());
+        return Err("an entry names no file".to_owned().into());
+    }
+    if is_remote(path) {
+        return expand_objects(path);
     }
     if path.is_dir() {
         containers.push(path.to_owned());
-        return files_of_folder(path);
+        return Ok(files_of_folder(path)?);
     }
     let text = path.to_str().unwrap_or_default();
     if path.exists() || !text.contains(['*', '?', '[']) {
@@ -47,7 +87,7 @@ pub fn expand(
         }
     }
     if files.is_empty() {
-        return Err(format!("no file matches {text}"));
+        return Err(format!("no file matches {text}").into());
     }
     let folders: BTreeSet<PathBuf> =
         files.iter().filter_map(|file| Some(file.parent()?.to_owned())).collect();
@@ -94,24 +134,18 @@ fn files_of_folder(folder: &Path) -> std::result::Result<Vec<PathBuf>, String> {
     Ok(files)
 }
 
-/// Returns true for files beside data: hidden ones, markers of other programs (`_SUCCESS`), indexes and records of
-/// token files.
 fn is_left_out(path: &Path) -> bool {
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let of_tokens = |ending: &str| {
-        path.with_extension(ending).is_file() && path.with_extension(ending) != *path
-    };
-    let ending = path.extension().and_then(|ending| ending.to_str());
-    name.starts_with(['.', '_'])
-        || (ending == Some("idx") && of_tokens("bin"))
-        || (ending == Some("json") && of_tokens(""))
+    is_beside_data(path, Path::is_file)
 }
 
 /// Refuses a file that is named twice.
 pub fn check_names(sources: &[ListedSource]) -> std::result::Result<(), String> {
     let mut known = BTreeSet::new();
     let files = sources.iter().flat_map(|source| &source.files);
-    let mut real = files.filter_map(|file| Some((file, file.canonicalize().ok()?)));
+    let real = |file: &PathBuf| {
+        if is_remote(file) { Some(file.clone()) } else { file.canonicalize().ok() }
+    };
+    let mut real = files.filter_map(|file| Some((file, real(file)?)));
     match real.find(|(_, real)| !known.insert(real.clone())) {
         Some((file, _)) => Err(format!(
             "{} is named twice; name it once, with a larger weight if it is to be read more often",

@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-use crate::data::Order;
+use crate::data::{Order, is_remote};
 
-use super::listed_files::{ListedSource, check_names, expand};
+use super::listed_files::{ListProblem, ListedSource, check_names, expand};
 
 /// A table of a mixture file.
 #[derive(Deserialize)]
@@ -34,8 +34,14 @@ enum Paths {
 pub fn read_mixture(
     path: &Path,
     containers: &mut Vec<PathBuf>,
-) -> std::result::Result<Vec<ListedSource>, String> {
+) -> std::result::Result<Vec<ListedSource>, ListProblem> {
     let shown = path.display();
+    if is_remote(path) {
+        return Err(format!(
+            "{shown} is the file of a mixture, which is read from a disk; copy it"
+        )
+        .into());
+    }
     let text =
         crate::os::read_text(path).map_err(|error| format!("cannot read {shown}: {error}"))?;
     let tables: BTreeMap<String, SourceTable> = toml::from_str(&text).map_err(|error| {
@@ -48,7 +54,8 @@ pub fn read_mixture(
     if tables.is_empty() {
         return Err(format!(
             "{shown} has no sources; give each a table: [web] with data and weight"
-        ));
+        )
+        .into());
     }
     let folder = path.parent().unwrap_or(Path::new(""));
     containers.push(path.to_owned());
@@ -62,12 +69,12 @@ pub fn read_mixture(
         for path in paths {
             files.extend(
                 expand_entry(folder, &path, containers)
-                    .map_err(|problem| format!("{shown}: [{name}]: {problem}"))?,
+                    .map_err(|problem| problem.at(&format!("{shown}: [{name}]")))?,
             );
         }
         if files.is_empty() || name.trim().is_empty() {
             let what = if files.is_empty() { "files" } else { "name" };
-            return Err(format!("{shown}: [{name}] has no {what}"));
+            return Err(format!("{shown}: [{name}] has no {what}").into());
         }
         sources.push(ListedSource { name, weight, order, files });
     }
@@ -80,9 +87,12 @@ fn expand_entry(
     folder: &Path,
     entry: &str,
     containers: &mut Vec<PathBuf>,
-) -> std::result::Result<Vec<PathBuf>, String> {
+) -> std::result::Result<Vec<PathBuf>, ListProblem> {
     if entry.is_empty() {
-        return Err("`data` names no file".to_owned());
+        return Err("`data` names no file".to_owned().into());
+    }
+    if is_remote(Path::new(entry)) {
+        return expand(Path::new(entry), containers);
     }
     let files = expand(&folder.join(entry), containers)?;
     match files
@@ -90,9 +100,9 @@ fn expand_entry(
         .find(|file| !file.exists() || file.extension().is_some_and(|end| end == "toml"))
     {
         Some(file) if file.exists() => {
-            Err(format!("{} is a file of settings, and no data", file.display()))
+            Err(format!("{} is a file of settings, and no data", file.display()).into())
         }
-        Some(file) => Err(format!("there is no file {}", file.display())),
+        Some(file) => Err(format!("there is no file {}", file.display()).into()),
         None => Ok(files),
     }
 }

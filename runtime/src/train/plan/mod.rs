@@ -8,6 +8,7 @@ mod dataset;
 mod declaration;
 mod description;
 mod listed_files;
+mod listed_objects;
 mod memory;
 mod mixture_file;
 mod model_plan;
@@ -22,6 +23,7 @@ mod resumed_replicas;
 mod saved_architecture;
 mod saved_settings;
 mod schedule;
+mod shared_folder;
 mod stored_shapes;
 mod synthetic_rows;
 mod task_data;
@@ -104,8 +106,8 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Opens every file that the run reads, and checks the settings against them. Writes nothing. `resume` is the
-    /// checkpoint of `--resume`.
+    /// Opens every file that the run reads, and checks the settings against them. Writes nothing but parts of data in
+    /// object storage, to `--data-cache`. `resume` is the checkpoint of `--resume`.
     pub fn new<T: Task>(
         mut config: Config,
         machine: Arc<dyn Machine>,
@@ -134,6 +136,7 @@ impl Plan {
             print_shared(&format!("warning: {warning}"));
         }
         let vocab = outline.vocab;
+        dataset::use_cache(&config)?;
         let (sources, tokenizer) = if T::READS_TOKENS {
             dataset::open_training_data(&config, vocab)?
         } else {

@@ -5,7 +5,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use crate::checkpoint::hf::SideFiles;
-use crate::checkpoint::{is_name_of_checkpoints, is_remote};
+use crate::checkpoint::is_name_of_checkpoints;
+use crate::data::is_remote;
 use crate::pipeline::StageCut;
 use crate::train::config::{Config, ModelSource, ScheduleSource};
 use crate::train::report::is_name_of_events;
@@ -215,7 +216,8 @@ fn data_inputs<'a>(
         let of_path = move |path: &'a Path| {
             if path.is_dir() { NamedPath::folder(flag, path) } else { NamedPath::file(flag, path) }
         };
-        list.containers.iter().map(PathBuf::as_path).chain(list.files()).map(of_path)
+        let paths = list.containers.iter().map(PathBuf::as_path).chain(list.files());
+        paths.filter(|path| !is_remote(path)).map(of_path)
     })
 }
 

@@ -6,7 +6,8 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use crate::checkpoint::hf::{ExportLock, HfExport};
-use crate::checkpoint::{Checkpoint, CheckpointError, CheckpointFolder, is_remote};
+use crate::checkpoint::{Checkpoint, CheckpointError, CheckpointFolder};
+use crate::data::is_remote;
 use crate::os::ClaimedFile;
 use crate::trace::{Tracer, is_trace};
 use crate::train::config::Config;
@@ -20,6 +21,7 @@ use super::Plan;
 use super::claimed_output::{claim, unwritable};
 use super::output_check::check_outputs;
 use super::record_file::RecordFile;
+use super::shared_folder::require_shared;
 
 /// The outputs that a run keeps open.
 #[derive(Default)]
@@ -113,6 +115,12 @@ impl Plan {
         let stage_times = of_first(stage_times).map(claim_times).transpose()?;
         let record = of_first(record).map(|path| RecordFile::claim(self, path)).transpose()?;
         let checkpoints = self.prepare_save().map_err(Error::of_flag("--save"))?;
+        if let (Some(save), Some(store)) = (&self.config.save, self.machine.store()) {
+            require_shared(store, &save.dir)?;
+        }
+        if checkpoints.is_some() {
+            self.dataset.prepare_position()?;
+        }
         let export = self.prepare_export().map_err(Error::of_flag("--export-hf"))?;
         let events = events.map(ClaimedEvents::open).transpose()?;
         let lines = lines.map(ClaimedMetrics::open).transpose()?;
@@ -188,7 +196,6 @@ impl Plan {
         if self.config.save.as_ref().is_some_and(|save| save.best) {
             folder.check_best()?;
         }
-        self.dataset.prepare_position();
         let (others, dir) = (folder.other_steps(&self.history)?, save.dir.display());
         if let Some(newest) = others.last() {
             let which = if self.resumes_from(&save.dir) {

@@ -116,7 +116,7 @@ pub fn check_checkpoint(
     let found = replicas.kinds_of_rule(&state_kinds_in(checkpoint));
     check_optimizer(checkpoint, &rule, found, params.iter().flat_map(kinds).collect())?;
     let state = &checkpoint.manifest().state;
-    let position = DataPosition::after(state.step, dataset);
+    let position = DataPosition::after(state.step, dataset)?;
     let differences = Differences::new(state, config, architecture);
     if config.new_data {
         if let Some(other) = state.data.as_ref().and_then(|data| data.other_tokenizer(&position)) {

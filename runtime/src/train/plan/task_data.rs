@@ -4,12 +4,12 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::data::{DataSource, Example, ExampleSource, RowWriter, TaskRows};
+use crate::data::{DataSource, Example, ExampleSource, RowWriter, TaskRows, is_remote};
 use crate::train::config::Config;
 use crate::train::task::AnyTask;
 use crate::train::{Error, Result, Task};
 
-use super::listed_files::expand;
+use super::listed_files::{ListProblem, expand};
 
 /// Opens `--data`, or the examples that the program makes, for a task; a dry run without either has none.
 ///
@@ -59,15 +59,15 @@ fn rows_of<T: Task>(config: &Config, task: &AnyTask, examples: Arc<dyn ExampleSo
 
 /// Opens the examples that `list` names: a file or a folder, or else a list of files, folders and globs.
 fn open_examples(flag: &'static str, list: &Path) -> Result<Arc<dyn ExampleSource>> {
-    let refuse = |problem: String| Error::Input(format!("{flag}: {problem}"));
+    let refuse = ListProblem::of_flag(flag);
     let paths = match list.to_str() {
         Some(text) if !list.exists() => {
             let mut paths = Vec::new();
             for entry in text.split(',').map(|entry| Path::new(entry.trim())) {
-                if entry.is_dir() {
+                if entry.is_dir() || is_remote(entry) {
                     paths.push(entry.to_owned());
                 } else {
-                    paths.extend(expand(entry, &mut Vec::new()).map_err(refuse)?);
+                    paths.extend(expand(entry, &mut Vec::new()).map_err(&refuse)?);
                 }
             }
             paths

@@ -4,7 +4,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::checkpoint::{Checkpoint, EvaluationRecord};
-use crate::data::{Batch, DataError, DataPosition, DataSource, Dataset, TokenFile, Tokenizer};
+use crate::data::{
+    Batch, DataError, DataPosition, DataSource, Dataset, TokenFile, Tokenizer, is_remote,
+};
 use crate::train::config::{Config, ValidationConfig};
 use crate::train::console::{counted_with_commas, print_shared, with_commas};
 use crate::train::task::AnyTask;
@@ -94,7 +96,7 @@ impl Validation {
             }
         };
         let record = EvaluationRecord {
-            data: DataPosition::after(batches, &dataset),
+            data: DataPosition::after(batches, &dataset)?,
             step: 0,
             best: None,
             without_improvement: 0,
@@ -258,7 +260,10 @@ fn check_tokenizers(
 
 /// Warns of files that are trained on, too.
 fn warn_of_training_data(sources: &[DataSource], data: &DataSource) {
-    let real = |file: &TokenFile| Path::new(file.name()).canonicalize().ok();
+    let real = |file: &TokenFile| {
+        let path = Path::new(file.name());
+        if is_remote(path) { Some(path.to_owned()) } else { path.canonicalize().ok() }
+    };
     let trained: Vec<_> =
         sources.iter().flat_map(|source| &source.files).filter_map(real).collect();
     let is_trained = |file: &&TokenFile| real(file).is_some_and(|path| trained.contains(&path));

@@ -19,8 +19,14 @@ pub enum EndCause {
 }
 
 impl EndCause {
-    /// Creates the cause of data with this error.
-    pub(super) fn of_data(error: &Error) -> EndCause {
-        EndCause::Data { message: error.to_string(), is_lost: error.exit_code() == LOST }
+    /// Returns the cause of data with this error, or of a stop; `None` without both.
+    pub(super) fn of(data: Option<&Error>, stop: Option<String>) -> Option<EndCause> {
+        let is_lost = data.is_some_and(|error| error.exit_code() == LOST);
+        match (data, stop) {
+            // Which has ended the wait for data that may be there later.
+            (Some(_), Some(stop)) if is_lost => Some(EndCause::Stop(stop)),
+            (Some(error), _) => Some(EndCause::Data { message: error.to_string(), is_lost }),
+            (None, stop) => stop.map(EndCause::Stop),
+        }
     }
 }

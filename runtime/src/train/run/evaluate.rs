@@ -80,11 +80,8 @@ impl<T: Task> RankLoop<'_, T> {
             let is_batch = index < *batches;
             let batch = is_batch.then(|| dataset.micro_batches(index, &rows)).transpose();
             let batch = batch.map_err(Error::of_validation(own.validation.flag));
-            let cause = match &batch {
-                Err(error) => Some(EndCause::of_data(error)),
-                Ok(Some(_)) => stop_reason(config).map(EndCause::Stop),
-                Ok(None) => None,
-            };
+            let stopped = if is_batch { stop_reason(config) } else { None };
+            let cause = EndCause::of(batch.as_ref().err(), stopped);
             // All ranks have to learn before the next batch that one of them does not compute it.
             let mut all = [shares[0], shares[1], f64::from(u8::from(cause.is_some()))];
             rank.sum_over_ranks(&Site::new("evaluation"), &mut all);

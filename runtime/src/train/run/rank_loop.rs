@@ -232,11 +232,9 @@ impl<'a, T: Task> RankLoop<'a, T> {
         let data_wait = start.elapsed();
         // All ranks have to learn in this step that one of them trains no other.
         if step + 1 < config.steps {
-            self.end_cause = match self.batches.peek(step + 1) {
-                Err(error) => Some(EndCause::of_data(&error.into())),
-                Ok(_) if is_synchronized => stop_reason(config).map(EndCause::Stop),
-                Ok(_) => None,
-            };
+            let failed = self.batches.peek(step + 1).err();
+            let stop = if is_synchronized { stop_reason(config) } else { None };
+            self.end_cause = EndCause::of(failed.map(Error::from).as_ref(), stop);
             if self.end_cause.is_some() {
                 self.state.rank.announce_last_step();
             }

@@ -119,12 +119,13 @@ pub fn exchange_results<T: Serialize + DeserializeOwned>(
 pub(super) fn train_state(plan: &Plan, steps: u64) -> TrainState {
     let config = &plan.config;
     let order = *config.mesh.order();
+    let position = DataPosition::after(steps, &plan.dataset);
     TrainState {
         step: steps,
         seed: config.seed,
         mesh: config.mesh.to_string(),
         mesh_order: (order != AxisOrder::DEFAULT).then(|| order.to_string()),
-        data: Some(DataPosition::after(steps, &plan.dataset)),
+        data: Some(position.expect("the data were hashed before the run")),
         history: plan.history.clone(),
         evaluation: None,
         skipped: 0,

@@ -3,9 +3,11 @@
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 
+use crate::data::is_remote;
+
 use super::folder::steps_in;
 use super::locate::Located;
-use super::place::{is_remote, storage_of};
+use super::place::storage_of;
 use super::storage::StoredShards;
 use super::{CheckpointError, Manifest, RunHistory, TensorBox, TensorSource, names};
 

@@ -60,7 +60,6 @@ pub use names::{is_name_of_checkpoints, step_of_path};
 pub use newest::NewestCheckpoint;
 #[cfg(feature = "remote")]
 pub use objects::use_cache_folder;
-pub use place::is_remote;
 pub use run_log::{RunEvent, RunEventKind, RunLog};
 pub use save::{CheckpointWriter, Keep, ShardEntry};
 pub use saved_shards::{PartHashes, RankFile, SavedShard, TensorShape};

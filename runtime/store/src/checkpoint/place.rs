@@ -2,17 +2,11 @@
 
 use std::path::Path;
 
+use crate::data::is_remote;
+
 use super::CheckpointError;
 use super::disk::DiskStorage;
 use super::storage::CheckpointStorage;
-
-/// Beginnings of paths in object storage.
-const SCHEMES: [&str; 3] = ["s3://", "gs://", "az://"];
-
-/// Returns true for the URL of a folder in object storage.
-pub fn is_remote(path: &Path) -> bool {
-    path.to_str().is_some_and(|path| SCHEMES.iter().any(|scheme| path.starts_with(scheme)))
-}
 
 /// Returns the storage that has `path`.
 ///

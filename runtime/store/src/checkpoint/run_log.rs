@@ -8,9 +8,11 @@ use std::time::SystemTime;
 use meshwright_os::ClaimedFile;
 use serde::{Deserialize, Serialize};
 
+use crate::data::is_remote;
+
 use super::lock::this_process;
 use super::names::RUN_LOG;
-use super::place::{is_remote, storage_of};
+use super::place::storage_of;
 use super::{CheckpointError, files};
 
 /// Most bytes of an event that are read.

@@ -27,6 +27,8 @@ pub struct Dataset {
     documents: Option<DocumentOptions>,
     /// True if each row is read once, as in an evaluation; otherwise the rows repeat, epoch by epoch.
     pub(super) is_single_pass: bool,
+    /// True if reads of a file take long, and are prepared.
+    pub(super) is_distant: bool,
     /// See [`beginning_at`](Self::beginning_at).
     first_step: u64,
     /// See [`held_out`](Self::held_out).
@@ -34,7 +36,7 @@ pub struct Dataset {
     /// See [`fingerprints`](Self::fingerprints). Hashed once: every checkpoint holds them.
     fingerprints: OnceLock<Fingerprints>,
     /// See [`records`](Self::records).
-    records: OnceLock<Option<Vec<SourceRecord>>>,
+    records: OnceLock<Vec<SourceRecord>>,
 }
 
 /// The rows of a source, and their order.
@@ -158,6 +160,7 @@ impl Dataset {
             let sampler = sampler.expect("a source has a row");
             own.push(Source { name, rows, sampler });
         }
+        let is_distant = own.iter().any(|source| source.rows.files().any(TokenFile::is_distant));
         Ok(Dataset {
             sources: own,
             mixture,
@@ -167,6 +170,7 @@ impl Dataset {
             seed,
             documents,
             is_single_pass: has_short_rows,
+            is_distant,
             first_step: 0,
             held_out: None,
             fingerprints: OnceLock::new(),
@@ -216,31 +220,38 @@ impl Dataset {
     /// Hashes the data for [`DataPosition`](super::DataPosition), while the files are complete: a run that begins with
     /// them can save its position if one is cut off later.
     #[doc(hidden)]
-    pub fn prepare_position(&self) {
+    pub fn prepare_position(&self) -> Result<(), DataError> {
         match self.only_file() {
-            Some(_) => drop(self.fingerprints()),
-            None => drop(self.records()),
+            Some(_) => self.fingerprints().map(drop),
+            None => self.records().map(drop),
         }
     }
 
     /// Returns the hashes of the data, if they are one file.
-    pub(super) fn fingerprints(&self) -> Option<&Fingerprints> {
-        let file = self.only_file()?;
-        Some(self.fingerprints.get_or_init(|| Fingerprints::new(file)))
+    pub(super) fn fingerprints(&self) -> Result<Option<&Fingerprints>, DataError> {
+        let Some(file) = self.only_file() else { return Ok(None) };
+        if self.fingerprints.get().is_none() {
+            // Another thread may be faster, and has the same ones.
+            let _ = self.fingerprints.set(Fingerprints::new(file)?);
+        }
+        Ok(self.fingerprints.get())
     }
 
     /// Returns the records of the sources, if they are several, or one of several files.
-    pub(super) fn records(&self) -> Option<&[SourceRecord]> {
-        let records = || {
+    pub(super) fn records(&self) -> Result<Option<&[SourceRecord]>, DataError> {
+        if self.only_file().is_some() {
+            return Ok(None);
+        }
+        if self.records.get().is_none() {
             let rows = self.mixture.counts().iter();
             let record = |(source, rows): (&Source, &u64)| {
                 let blocks = HASHED_BLOCKS / self.sources.len();
                 source.rows.record(&source.name, *rows, source.sampler.order(), blocks)
             };
-            let is_several = self.only_file().is_none();
-            is_several.then(|| self.sources.iter().zip(rows).map(record).collect())
-        };
-        self.records.get_or_init(records).as_deref()
+            let records: Result<Vec<_>, _> = self.sources.iter().zip(rows).map(record).collect();
+            let _ = self.records.set(records?);
+        }
+        Ok(self.records.get().map(Vec::as_slice))
     }
 
     /// Returns the only file of the only source.
@@ -267,6 +278,7 @@ impl Dataset {
         step: u64,
         micro_batches: &[Range<usize>],
     ) -> Result<Batch, DataError> {
+        self.prepare_steps(step..step + 1, micro_batches);
         let n_rows = micro_batches.iter().map(Range::len).sum::<usize>();
         if let Some(streams) = self.streams() {
             return self.task_rows(step, micro_batches, streams);

@@ -1,5 +1,6 @@
 //! Documents in the rows of a batch: where they begin, and the targets that cross their borders.
 
+use std::iter;
 use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
@@ -118,8 +119,13 @@ pub(super) fn read_blocks(
     mut visit: impl FnMut(usize, &[u32]) -> bool,
 ) -> Result<(), DataError> {
     const BLOCK: usize = 1 << 16;
+    // Of a file that is far away.
+    const PREPARED: usize = 32 * BLOCK;
     let mut block = vec![0; BLOCK.min(range.len())];
     for start in range.clone().step_by(BLOCK) {
+        if (start - range.start).is_multiple_of(PREPARED) {
+            file.prepare(iter::once(start..range.end.min(start + PREPARED)));
+        }
         let block = &mut block[..BLOCK.min(range.end - start)];
         file.read(start, block)?;
         if !visit(start, block) {

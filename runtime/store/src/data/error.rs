@@ -102,6 +102,22 @@ pub enum DataError {
         /// Length of the file in bytes.
         now: u64,
     },
+    /// An object in object storage was replaced while it was trained on.
+    #[error(
+        "--data: {name} was replaced since the run began; leave the object as it is while it is trained on"
+    )]
+    Replaced {
+        /// The object.
+        name: String,
+    },
+    /// The folder for parts of data in object storage.
+    #[error("--data-cache: cannot write to {}: {source}", path.display())]
+    Cache {
+        /// The folder.
+        path: PathBuf,
+        /// The system's reason.
+        source: std::io::Error,
+    },
     /// Text by bytes needs an id for every byte.
     #[error(
         "--data: {name} is text, read byte by byte, which needs a vocabulary of at least 256; the model has {vocab}. \

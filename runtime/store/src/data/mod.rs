@@ -4,6 +4,7 @@
 //! their batches in the first step ([`check_batches`]).
 
 mod batch;
+mod byte_source;
 mod check;
 mod corpus;
 mod dataset;
@@ -11,21 +12,28 @@ mod dataset_sizes;
 mod dataset_streams;
 #[cfg(test)]
 mod dataset_tests;
+mod distant_input;
+mod distant_rows;
 mod documents;
 mod error;
 #[cfg(test)]
 mod evaluation_tests;
 mod example;
 mod examples;
+mod fetch_ahead;
 mod fingerprint;
 mod format;
 mod ids;
 mod images;
 mod input;
+mod interruption;
 pub(crate) mod lfs;
 mod mixture;
+#[cfg_attr(not(feature = "remote"), path = "no_objects.rs")]
+mod objects;
 mod packing;
 mod permutation;
+mod place;
 mod position;
 mod prefetch;
 mod preprocessing_file;
@@ -56,8 +64,12 @@ pub use ids::{Encoding, Ids};
 pub use images::{ImagePreprocessing, Resampling, RgbImage, TrainingView};
 pub use input::DataInput;
 pub use mixture::{MixedRow, Mixture};
+#[cfg(feature = "remote")]
+pub use objects::use_data_cache;
+pub use objects::{is_object, list_objects};
 pub use packing::{Packing, PackingWaste};
 pub use permutation::Permutation;
+pub use place::is_remote;
 pub use position::DataPosition;
 pub use prefetch::Prefetch;
 pub use preprocessing_file::read_preprocessing;

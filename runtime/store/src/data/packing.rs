@@ -160,6 +160,11 @@ impl Packing {
         self.seq - self.pieces_of(row).iter().map(|piece| piece.len).sum::<usize>()
     }
 
+    /// Returns the ranges of tokens of row `row`.
+    pub(super) fn spans(&self, row: usize) -> impl Iterator<Item = Range<usize>> {
+        self.pieces_of(row).iter().map(|piece| piece.start..piece.start + piece.len)
+    }
+
     fn pieces_of(&self, row: usize) -> &[DocumentPiece] {
         &self.pieces[Range { start: self.rows[row], end: self.rows[row + 1] }]
     }

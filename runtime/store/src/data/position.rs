@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::source_record::{counted_files, first_difference};
-use super::{Dataset, DocumentOptions, Order, SourceRecord, TokenizerRecord};
+use super::{DataError, Dataset, DocumentOptions, Order, SourceRecord, TokenizerRecord};
 
 /// The position in the data, and all settings that the next samples follow from.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -60,11 +60,14 @@ fn is_zero(number: &u64) -> bool {
 const ADVICE: &str = "use the data of the saved run, or begin with these by --new-data";
 
 impl DataPosition {
-    /// The position in `dataset` after `steps` steps.
-    pub fn after(steps: u64, dataset: &Dataset) -> DataPosition {
-        let fingerprints = dataset.fingerprints();
+    /// Returns the position in `dataset` after `steps` steps.
+    ///
+    /// # Errors
+    /// A file that cannot be read.
+    pub fn after(steps: u64, dataset: &Dataset) -> Result<DataPosition, DataError> {
+        let fingerprints = dataset.fingerprints()?;
         let steps = steps.saturating_sub(dataset.first_step());
-        DataPosition {
+        Ok(DataPosition {
             samples: steps.saturating_mul(dataset.batch() as u64),
             file: dataset.name(),
             tokens: dataset.tokens(),
@@ -79,9 +82,9 @@ impl DataPosition {
             documents: dataset.documents(),
             packing: dataset.packing_fingerprint().map(str::to_owned),
             held_out: dataset.held_out(),
-            sources: dataset.records().map(<[_]>::to_vec),
+            sources: dataset.records()?.map(<[_]>::to_vec),
             first_step: dataset.first_step(),
-        }
+        })
     }
 
     /// Describes the data of `now`, if a run that was saved here would not continue with the same ones.
@@ -194,7 +197,7 @@ mod tests {
     fn position(text: &[u8], seq: usize, batch: usize, seed: u64) -> DataPosition {
         let file = TokenFile::from_text(text.to_vec(), 256, "text").unwrap();
         let dataset = Dataset::new(file, seq, batch, Order::Shuffled, seed).unwrap();
-        DataPosition::after(3, &dataset)
+        DataPosition::after(3, &dataset).unwrap()
     }
 
     #[test]
@@ -207,6 +210,10 @@ mod tests {
         let text = saved.other_data(&position(b"Twelve bytes", 3, 5, 2)).unwrap();
         let expected = "--data: text with 12 tokens differs from the data of the checkpoint";
         assert!(text.starts_with(expected), "{text}");
+    }
+
+    fn hashed(bytes: &[u8]) -> u64 {
+        hash_blocks::<DataError>(bytes.len(), |block| Ok(bytes[block].into())).unwrap()
     }
 
     /// A change anywhere in a file of up to 64 MiB, and at the end of any file.
@@ -227,10 +234,10 @@ mod tests {
         assert_eq!(older.other_data(&position(&other, 2, 4, 1)), None);
 
         let mut long = vec![0; (MOST_BLOCKS + 10) * BLOCK_BYTES];
-        let all = hash_blocks(&long);
+        let all = hashed(&long);
         let end = long.len() - 1;
         long[end] = 1;
-        assert_ne!(hash_blocks(&long), all);
+        assert_ne!(hashed(&long), all);
     }
 
     /// The same ids in files of another width.
@@ -241,7 +248,7 @@ mod tests {
             let mut ids = Ids::new(encoding);
             ids.extend(&text.iter().map(|byte| u32::from(*byte)).collect::<Vec<_>>());
             let file = TokenFile::from_ids(ids, 256, "ids").unwrap();
-            DataPosition::after(3, &Dataset::new(file, 2, 4, Order::Shuffled, 1).unwrap())
+            DataPosition::after(3, &Dataset::new(file, 2, 4, Order::Shuffled, 1).unwrap()).unwrap()
         };
         let widths = [Encoding::Bytes, Encoding::U16, Encoding::U32];
         let mut other = text.clone();
@@ -266,7 +273,7 @@ mod tests {
             let file = TokenFile::from_text(text, 256, "text").unwrap();
             let options = DocumentOptions { end: b' '.into(), packs: true, masks_borders: false };
             let dataset = Dataset::of_documents(file, 64, 4, Order::Shuffled, 0, options).unwrap();
-            DataPosition::after(3, &dataset)
+            DataPosition::after(3, &dataset).unwrap()
         };
         let saved = position(500);
         assert_eq!(saved.other_data(&position(500)), None);
@@ -281,7 +288,7 @@ mod tests {
         let file = TokenFile::from_text(b"two words, some bytes".to_vec(), 256, "text").unwrap();
         let options = DocumentOptions { end: b' '.into(), packs: true, masks_borders: false };
         let dataset = Dataset::of_documents(file, 2, 4, Order::Shuffled, 0, options).unwrap();
-        let saved = DataPosition::after(3, &dataset);
+        let saved = DataPosition::after(3, &dataset).unwrap();
         let mut older = serde_json::to_value(&saved).unwrap();
         assert_eq!(serde_json::from_value::<DataPosition>(older.clone()).unwrap(), saved);
         for key in ["packing", "documents"] {

@@ -2,9 +2,12 @@
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::thread::JoinHandle;
 
+use super::fetch_ahead::FetchAhead;
+use super::interruption::interrupt_by;
 use super::{Batch, DataError, Dataset};
 
 /// Capacity of the queue of prefetched batches; one more batch is being read meanwhile.
@@ -40,6 +43,8 @@ type Read = dyn Fn(u64) -> Result<Batch, DataError> + Send + Sync;
 /// Prefetch thread, and the batches that it has read.
 struct Ahead {
     batches: Receiver<(u64, Result<Batch, DataError>)>,
+    /// Ends what the thread waits for.
+    interruption: Arc<AtomicBool>,
     thread: JoinHandle<()>,
 }
 
@@ -53,16 +58,27 @@ impl Prefetch {
         micro_batches: Vec<Range<usize>>,
         steps: Range<u64>,
     ) -> Result<Prefetch, DataError> {
+        let interruption = Arc::default();
+        let distant = dataset
+            .is_distant
+            .then(|| FetchAhead::start(dataset, &micro_batches, steps.clone(), &interruption));
+        let distant = distant.transpose()?;
         let dataset = Arc::clone(dataset);
         let read = move |step| dataset.micro_batches(step, &micro_batches);
-        Prefetch::start_with(Arc::new(read), steps)
+        Prefetch::start_with(Arc::new(read), steps, (distant, interruption))
     }
 
-    fn start_with(read: Arc<Read>, steps: Range<u64>) -> Result<Prefetch, DataError> {
+    fn start_with(
+        read: Arc<Read>,
+        steps: Range<u64>,
+        (mut distant, interruption): (Option<FetchAhead>, Arc<AtomicBool>),
+    ) -> Result<Prefetch, DataError> {
         let (sender, batches) = sync_channel(WAITING);
-        let reader = Arc::clone(&read);
+        let (reader, flag) = (Arc::clone(&read), Arc::clone(&interruption));
         let work = move || {
+            interrupt_by(flag);
             for step in steps {
+                distant.iter_mut().for_each(|distant| distant.wait_for(step));
                 let batch = reader(step);
                 let failed = batch.is_err();
                 // The receiver is gone if the run has ended early.
@@ -72,7 +88,7 @@ impl Prefetch {
             }
         };
         let thread = std::thread::Builder::new().name("read ahead".into()).spawn(work);
-        let ahead = Ahead { batches, thread: thread.map_err(DataError::Thread)? };
+        let ahead = Ahead { batches, interruption, thread: thread.map_err(DataError::Thread)? };
         Ok(Prefetch { read, ahead: Some(ahead), next: None })
     }
 
@@ -108,9 +124,11 @@ impl Prefetch {
         Ok(batch)
     }
 
-    /// Ends the thread, which does not wait for anything but the end of the batch that it is reading.
+    /// Ends the thread, which does not wait for anything but the end of the batch that it is reading, and not for files
+    /// that are far away.
     fn stop_thread(&mut self) {
-        if let Some(Ahead { batches, thread }) = self.ahead.take() {
+        if let Some(Ahead { batches, interruption, thread }) = self.ahead.take() {
+            interruption.store(true, Ordering::Relaxed);
             drop(batches);
             // If the thread has panicked, reading synchronously fails in the same way.
             let _ = thread.join();
@@ -126,7 +144,7 @@ impl Drop for Prefetch {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicU64, Ordering};
+    use std::sync::atomic::AtomicU64;
     use std::time::{Duration, Instant};
 
     use super::*;
@@ -146,6 +164,10 @@ mod tests {
         Batch { targets, tokens, starts: None, streams: None, rows: 1, places, micro_batches }
     }
 
+    fn started(read: Arc<Read>, steps: Range<u64>) -> Result<Prefetch, DataError> {
+        Prefetch::start_with(read, steps, (None, Arc::default()))
+    }
+
     #[test]
     fn batches_are_those_of_reading_on_the_spot() {
         for order in [Order::Sequential, Order::Shuffled] {
@@ -163,7 +185,7 @@ mod tests {
 
     #[test]
     fn peeked_batches_are_still_taken() {
-        let mut batches = Prefetch::start_with(Arc::new(|step| Ok(numbered(step))), 0..3).unwrap();
+        let mut batches = started(Arc::new(|step| Ok(numbered(step))), 0..3).unwrap();
         assert_eq!(batches.peek(0).unwrap().tokens, [0]);
         assert_eq!(batches.peek(0).unwrap().tokens, [0]);
         let taken = [0, 1, 2].map(|step| batches.take_batch(step).unwrap().tokens[0]);
@@ -172,7 +194,7 @@ mod tests {
 
     #[test]
     fn any_step_can_be_taken() {
-        let mut batches = Prefetch::start_with(Arc::new(|step| Ok(numbered(step))), 2..9).unwrap();
+        let mut batches = started(Arc::new(|step| Ok(numbered(step))), 2..9).unwrap();
         let taken = [2, 3, 7, 4, 5, 100].map(|step| batches.take_batch(step).unwrap().tokens[0]);
         assert_eq!(taken, [2, 3, 7, 4, 5, 100]);
     }
@@ -202,7 +224,7 @@ mod tests {
             counter.fetch_add(1, Ordering::SeqCst);
             Ok(numbered(step))
         });
-        let mut batches = Prefetch::start_with(read, 0..100).unwrap();
+        let mut batches = started(read, 0..100).unwrap();
         for step in 0..5 {
             batches.take_batch(step).unwrap();
             let ahead = step + 1 + WAITING as u64 + 1;
@@ -220,7 +242,7 @@ mod tests {
     fn dropping_ends_the_thread_wherever_it_is() {
         for taken in 0..4 {
             let read: Arc<Read> = Arc::new(|step| Ok(numbered(step)));
-            let mut batches = Prefetch::start_with(Arc::clone(&read), 0..1000).unwrap();
+            let mut batches = started(Arc::clone(&read), 0..1000).unwrap();
             for step in 0..taken {
                 batches.take_batch(step).unwrap();
             }
@@ -239,7 +261,7 @@ mod tests {
             1 => panic!("no batch {step}"),
             step => Ok(numbered(step)),
         });
-        let mut batches = Prefetch::start_with(read, 0..3).unwrap();
+        let mut batches = started(read, 0..3).unwrap();
         assert_eq!(batches.take_batch(0).unwrap().tokens, [0]);
         let caught =
             std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| batches.take_batch(1)));

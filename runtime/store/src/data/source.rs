@@ -1,5 +1,7 @@
 //! Sources of data, and their rows.
 
+use std::ops::Range;
+
 use super::documents::RowParts;
 use super::fingerprint::ids_fingerprint;
 use super::row_source::MadeRows;
@@ -249,6 +251,29 @@ impl SourceRows {
         Ok(file.first_token + start)
     }
 
+    /// Visits the tokens that a row is read from: the index of the file, the file, and a range.
+    pub fn spans<'a>(
+        &'a self,
+        row: u64,
+        mut visit: impl FnMut(usize, &'a TokenFile, Range<usize>),
+    ) {
+        if self.made.is_some() {
+            return;
+        }
+        let (file, row) = self.file_of(row);
+        let index = self.files.partition_point(|other| other.first_row <= file.first_row) - 1;
+        let tokens = &file.tokens;
+        match &file.packing {
+            Some(packing) => packing.spans(row).for_each(|span| {
+                visit(index, tokens, span.start..tokens.len().min(span.end + 1));
+            }),
+            None => {
+                let start = row * self.seq;
+                visit(index, tokens, start..tokens.len().min(start + self.seq + 1));
+            }
+        }
+    }
+
     /// Returns the streams of its rows, if a task makes them.
     pub fn streams(&self) -> Option<&RowStreams> {
         match &self.made {
@@ -284,18 +309,23 @@ impl SourceRows {
     }
 
     /// Returns the record of the source for [`DataPosition`](super::DataPosition); `blocks` of its files are hashed.
+    ///
+    /// # Errors
+    /// A file that cannot be read.
     pub fn record(
         &self,
         name: &str,
         rows_of_block: u64,
         order: Order,
         blocks: usize,
-    ) -> SourceRecord {
-        let record = |file: &FileRows| FileRecord {
-            file: file.tokens.name().to_owned(),
-            tokens: file.tokens.len(),
-            ids: ids_fingerprint(&file.tokens, (blocks / self.files.len()).max(4)),
-            packing: file.packing_fingerprint.clone(),
+    ) -> Result<SourceRecord, DataError> {
+        let record = |file: &FileRows| {
+            Ok(FileRecord {
+                file: file.tokens.name().to_owned(),
+                tokens: file.tokens.len(),
+                ids: ids_fingerprint(&file.tokens, (blocks / self.files.len()).max(4))?,
+                packing: file.packing_fingerprint.clone(),
+            })
         };
         let files = match &self.made {
             Some(made) => vec![FileRecord {
@@ -307,9 +337,9 @@ impl SourceRows {
                 ids: made.fingerprint(),
                 packing: None,
             }],
-            None => self.files.iter().map(record).collect(),
+            None => self.files.iter().map(record).collect::<Result<_, DataError>>()?,
         };
-        SourceRecord { name: name.to_owned(), rows: rows_of_block, order, files }
+        Ok(SourceRecord { name: name.to_owned(), rows: rows_of_block, order, files })
     }
 
     /// Returns the file of a row, and the row in it.

@@ -132,7 +132,7 @@ fn new_data_begins_at_its_step() {
         assert_eq!(of(7).rows(7 + step, 0..3).unwrap(), of(0).rows(step, 0..3).unwrap());
     }
     assert_eq!((of(7).epochs_after(7), of(7).epochs_after(9)), (0.0, of(0).epochs_after(2)));
-    let position = DataPosition::after(9, &of(7));
+    let position = DataPosition::after(9, &of(7)).unwrap();
     assert_eq!((position.samples, position.first_step), (6, 7));
     let json = serde_json::to_string(&position).unwrap();
     assert_eq!(serde_json::from_str::<DataPosition>(&json).unwrap(), position);
@@ -142,7 +142,7 @@ fn new_data_begins_at_its_step() {
 fn the_changed_source_is_named() {
     let position = |sources: Vec<DataSource>| {
         let dataset = Dataset::of_sources(sources, 2, 4, (Order::Sequential, 0), None).unwrap();
-        DataPosition::after(3, &dataset)
+        DataPosition::after(3, &dataset).unwrap()
     };
     let web = || source("web", 0.7, &["some text", "more text"]);
     let code = |text| source("code", 0.3, &[text]);
@@ -221,9 +221,9 @@ fn rows_may_be_made() {
     const NONE: u32 = Batch::IGNORED;
     assert_eq!(batch.targets, [100, NONE, 101, NONE, 102, NONE, 100, NONE]);
     assert_eq!((dataset.tokens(), dataset.first_tokens(9).unwrap()), (6, vec![0, 0]));
-    let position = DataPosition::after(1, &dataset);
-    assert_eq!(position.other_data(&DataPosition::after(2, &dataset)), None);
-    let other = DataPosition::after(1, &of(vec![made(4, 256)]).unwrap());
+    let position = DataPosition::after(1, &dataset).unwrap();
+    assert_eq!(position.other_data(&DataPosition::after(2, &dataset).unwrap()), None);
+    let other = DataPosition::after(1, &of(vec![made(4, 256)]).unwrap()).unwrap();
     let text = position.other_data(&other).unwrap();
     assert!(
         text.contains("numbers with 8 tokens differs from the file of the checkpoint"),

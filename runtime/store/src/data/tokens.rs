@@ -1,16 +1,15 @@
-//! Files of tokens, memory-mapped: opening one costs no memory, however large it is.
+//! Files of tokens, memory-mapped or read in parts: opening one costs no memory, however large it is.
 
-use std::fs::File;
-use std::io::Read;
+use std::borrow::Cow;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
-use memmap2::Mmap;
 use rayon::prelude::*;
 
+use super::byte_source::{ByteSource, LocalBytes};
 use super::ids::{Encoding, Ids};
-use super::token_layout::{OpenedTokens, TokenLayout};
+use super::token_layout::{HEAD_BYTES, OpenedTokens, TokenLayout};
 use super::{DataError, DataFormat, DataInput, FileProblem, TokenizerRecord};
 
 /// Tokens that are checked against the vocabulary when a file is opened. Later ones are checked when they are read,
@@ -20,7 +19,7 @@ const CHECKED_AT_START: usize = 1 << 26;
 /// A sequence of tokens whose ids are below a vocabulary size.
 #[derive(Debug)]
 pub struct TokenFile {
-    content: Arc<FileContent>,
+    content: Arc<dyn ByteSource>,
     /// The bytes of the ids.
     bytes: Range<usize>,
     /// Index of the first token in the file, if this is a part of it.
@@ -32,13 +31,6 @@ pub struct TokenFile {
     tokenizer: Option<TokenizerRecord>,
     /// The index after the last token of each document; `None` without an index.
     document_ends: Option<Vec<usize>>,
-}
-
-#[derive(Debug)]
-enum FileContent {
-    /// The mapping, and the file, whose length is checked again.
-    Mapped(Mmap, File),
-    Owned(Vec<u8>),
 }
 
 impl TokenFile {
@@ -70,15 +62,17 @@ impl TokenFile {
                 "it holds documents; tokenize them first (tokenize, or tokenize_input)".to_owned();
             return Err(DataError::File(FileProblem { name, problem }));
         }
-        let content = FileContent::of_input(input)?;
-        let bytes = content.bytes();
-        if bytes.is_empty() {
+        let content = input.into_bytes()?;
+        let len = content.len();
+        if len == 0 {
             return Err(DataError::Empty { name });
         }
         let layout = if format.is_tokens() {
-            TokenLayout::new(&format, &OpenedTokens { path: &path, bytes, vocab, dtype })?
+            let head = content.part(0..len.min(HEAD_BYTES))?;
+            let file = OpenedTokens { path: &path, head: &head, len, vocab, dtype };
+            TokenLayout::new(&format, &file)?
         } else {
-            TokenLayout::of_text(bytes.len())
+            TokenLayout::of_text(len)
         };
         TokenFile::new(content, layout, vocab, name)
     }
@@ -89,7 +83,8 @@ impl TokenFile {
     /// An empty text, or a vocabulary below 256.
     pub fn from_text(text: Vec<u8>, vocab: usize, name: &str) -> Result<TokenFile, DataError> {
         let layout = TokenLayout::of_text(text.len());
-        TokenFile::new(FileContent::Owned(text), layout, vocab, name.to_owned())
+        let content = Box::new(LocalBytes::Owned(text));
+        TokenFile::new(content, layout, vocab, name.to_owned())
     }
 
     /// Wraps token ids in memory, for a vocabulary of `vocab`; `name` is their name in messages.
@@ -98,11 +93,12 @@ impl TokenFile {
     /// No ids, and ids beyond the vocabulary.
     pub fn from_ids(ids: Ids, vocab: usize, name: &str) -> Result<TokenFile, DataError> {
         let layout = TokenLayout::without_index(ids.encoding, 0..ids.bytes.len());
-        TokenFile::new(FileContent::Owned(ids.bytes), layout, vocab, name.to_owned())
+        let content = Box::new(LocalBytes::Owned(ids.bytes));
+        TokenFile::new(content, layout, vocab, name.to_owned())
     }
 
     fn new(
-        content: FileContent,
+        content: Box<dyn ByteSource>,
         layout: TokenLayout,
         vocab: usize,
         name: String,
@@ -114,7 +110,7 @@ impl TokenFile {
         if encoding == Encoding::Bytes && vocab < 256 {
             return Err(DataError::SmallVocabulary { name, vocab });
         }
-        let content = Arc::new(content);
+        let content = Arc::from(content);
         let first = 0;
         let file =
             TokenFile { content, bytes, first, encoding, vocab, name, tokenizer, document_ends };
@@ -159,9 +155,33 @@ impl TokenFile {
         TokenFile { tokenizer: Some(tokenizer), ..self }
     }
 
-    /// The stored bytes of the ids.
-    pub(super) fn bytes(&self) -> &[u8] {
-        &self.content.bytes()[self.bytes.clone()]
+    /// Returns the number of the stored bytes of the ids.
+    pub(super) fn n_bytes(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Returns a part of the stored bytes of the ids.
+    ///
+    /// # Errors
+    /// A file that cannot be read.
+    pub(super) fn part(&self, range: Range<usize>) -> Result<Cow<'_, [u8]>, DataError> {
+        let start = self.bytes.start;
+        self.content.part(start + range.start..start + range.end)
+    }
+
+    /// Returns true if reads of the file take long, and are to be [prepared](Self::prepare).
+    pub(super) fn is_distant(&self) -> bool {
+        self.content.is_distant()
+    }
+
+    /// Fetches ranges of tokens that will be read.
+    pub(super) fn prepare(&self, tokens: impl IntoIterator<Item = Range<usize>>) {
+        if self.is_distant() {
+            let (first, width) = (self.bytes.start, self.encoding.width());
+            let bytes =
+                |range: Range<usize>| first + range.start * width..first + range.end * width;
+            self.content.prepare(&tokens.into_iter().map(bytes).collect::<Vec<_>>());
+        }
     }
 
     /// Splits the tokens before the token at index `at`, which both parts have some of, without a copy of them.
@@ -192,13 +212,13 @@ impl TokenFile {
     /// Copies the tokens from `start` on into `out`.
     ///
     /// # Errors
-    /// A token beyond the vocabulary.
+    /// A token beyond the vocabulary, and a file that cannot be read.
     ///
     /// # Panics
     /// When the range is not inside the file: a fault of the calling code, since a
     /// [`Sampler`](super::Sampler) made for this file stays inside.
     pub fn read(&self, start: usize, out: &mut [u32]) -> Result<(), DataError> {
-        self.decode(start, out);
+        self.decode(start, out)?;
         match out.iter().position(|id| *id as usize >= self.vocab) {
             Some(at) => Err(self.unknown_token(start + at)),
             None => Ok(()),
@@ -206,9 +226,9 @@ impl TokenFile {
     }
 
     /// Copies the ids from `start` on into `out`, also those beyond the vocabulary.
-    pub(super) fn decode(&self, start: usize, out: &mut [u32]) {
+    pub(super) fn decode(&self, start: usize, out: &mut [u32]) -> Result<(), DataError> {
         let width = self.encoding.width();
-        let bytes = &self.bytes()[start * width..(start + out.len()) * width];
+        let bytes = &self.part(start * width..(start + out.len()) * width)?;
         // No vocabulary has the largest id, which stands for numbers that are no ids.
         match self.encoding {
             Encoding::Bytes | Encoding::U8 => fill_ids(out, bytes, |[a]: [u8; 1]| u32::from(a)),
@@ -225,22 +245,15 @@ impl TokenFile {
                 });
             }
         }
+        Ok(())
     }
 
-    /// Checks that a mapped file is as long as when it was opened. Reading the part that was cut off would end the
-    /// process.
+    /// Checks that the file is as long as when it was opened.
     ///
     /// # Errors
     /// A file that has become shorter.
     pub fn check_length(&self) -> Result<(), DataError> {
-        let FileContent::Mapped(map, file) = &*self.content else { return Ok(()) };
-        let path = || std::path::PathBuf::from(&self.name);
-        let now = file.metadata().map_err(|source| DataError::Io { path: path(), source })?.len();
-        if now < map.len() as u64 {
-            Err(DataError::Shortened { name: self.name.clone(), bytes: map.len(), now })
-        } else {
-            Ok(())
-        }
+        self.content.check_unchanged()
     }
 
     /// Checks the first tokens against the vocabulary on all cores.
@@ -251,7 +264,8 @@ impl TokenFile {
             return Ok(());
         }
         const BLOCK: usize = 1 << 16;
-        let tokens = self.len().min(CHECKED_AT_START);
+        let at_most = if self.is_distant() { HEAD_BYTES / 8 } else { CHECKED_AT_START };
+        let tokens = self.len().min(at_most);
         let bad = (0..tokens.div_ceil(BLOCK)).into_par_iter().find_map_first(|block| {
             let start = block * BLOCK;
             let mut ids = vec![0; BLOCK.min(tokens - start)];
@@ -274,36 +288,14 @@ impl TokenFile {
 
     fn unknown_token(&self, position: usize) -> DataError {
         let (name, vocab, encoding) = (self.name.clone(), self.vocab, self.encoding);
-        let id = encoding.number(&self.bytes()[position * encoding.width()..]);
+        let bytes = position * encoding.width()..(position + 1) * encoding.width();
+        let id = match self.part(bytes) {
+            Ok(bytes) => encoding.number(&bytes),
+            Err(error) => return error,
+        };
         let made_by = self.tokenizer.clone().filter(|_| encoding != Encoding::Bytes).map(Box::new);
         let position = self.first + position;
         DataError::UnknownToken { name, id, position, vocab, encoding, made_by }
-    }
-}
-
-impl FileContent {
-    /// Maps a regular file, and reads others.
-    fn of_input(input: DataInput) -> Result<FileContent, DataError> {
-        let path = input.path().to_owned();
-        let io = |source| DataError::Io { path: path.clone(), source };
-        if let Some(file) = input.regular_file() {
-            let file = file.try_clone().map_err(io)?;
-            // SAFETY: the map is read only, and is read with its length of now. As for every mapped file, reading what
-            // another program has cut off would end the process with a bus error; `check_length` looks before every
-            // batch, which leaves the moment in between.
-            let map = unsafe { Mmap::map(&file) }.map_err(io)?;
-            return Ok(FileContent::Mapped(map, file));
-        }
-        let mut bytes = Vec::new();
-        input.into_reader().read_to_end(&mut bytes).map_err(io)?;
-        Ok(FileContent::Owned(bytes))
-    }
-
-    fn bytes(&self) -> &[u8] {
-        match self {
-            FileContent::Mapped(map, _) => map,
-            FileContent::Owned(bytes) => bytes,
-        }
     }
 }
 
@@ -316,6 +308,7 @@ fn fill_ids<const N: usize>(out: &mut [u32], bytes: &[u8], decode: impl Fn([u8; 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs::File;
     use std::path::PathBuf;
 
     fn write(dir: &tempfile::TempDir, name: &str, bytes: &[u8]) -> PathBuf {
@@ -392,7 +385,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         for (name, bytes) in [("a.u16.bin", u16s(&[1, 2])), ("a.u32.bin", u32s(&[1, 2]))] {
             let file = TokenFile::open(&write(&dir, name, &bytes), 100).unwrap();
-            assert!(matches!(*file.content, FileContent::Mapped(..)), "{name}");
+            let part = file.part(0..2).unwrap();
+            assert!(matches!(part, Cow::Borrowed(_)), "{name}");
             assert_eq!(all(&file), [1, 2], "{name}");
         }
         // A terabyte with nothing in it but its last token.

@@ -1,12 +1,12 @@
 //! Records beside token files: number and width of the tokens, and their tokenizer.
 
 use std::ffi::OsString;
-use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::place::read_if_any;
 use super::{DataError, FileProblem, TokenizerRecord};
 
 /// The content of a token file, in `FILE.bin.json` beside it, as `tokenize` writes it.
@@ -36,13 +36,9 @@ impl TokensRecord {
     /// A record that is damaged.
     pub fn beside(path: &Path) -> Result<Option<TokensRecord>, DataError> {
         let own = TokensRecord::path_beside(path);
-        let content = match std::fs::read(&own) {
-            Ok(content) => content,
-            Err(error)
-                if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) =>
-            {
-                return Ok(None);
-            }
+        let content = match read_if_any(&own) {
+            Ok(Some(content)) => content,
+            Ok(None) => return Ok(None),
             Err(source) => return Err(DataError::Io { path: own, source }),
         };
         let read = || {

@@ -38,9 +38,10 @@ impl Reports {
         self.path.as_deref()
     }
 
-    /// Returns true if a program of Meshwright has started, or if that is not known.
+    /// Returns true if a program of Meshwright has started, or if that is not known: systems remove old temporary
+    /// files.
     pub fn has_started(&self) -> bool {
-        self.path.is_none() || !self.read().is_empty()
+        self.path().is_none_or(|path| !path.exists()) || !self.read().is_empty()
     }
 
     /// Returns the checkpoint from which the attempt continues.
@@ -94,6 +95,15 @@ fn first_failure(reports: &[RunReport]) -> ReportedFailure {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_file_that_was_removed_proves_nothing() {
+        let reports = Reports::create();
+        let path = reports.path().unwrap().to_owned();
+        assert!(!reports.has_started());
+        fs::remove_file(&path).unwrap();
+        assert!(reports.has_started());
+    }
 
     #[test]
     fn the_first_failure_is_that_of_the_cause() {

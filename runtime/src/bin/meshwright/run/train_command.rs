@@ -4,7 +4,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-use meshwright::checkpoint::is_remote;
+use meshwright::data::is_remote;
 
 use super::Failure;
 

@@ -156,6 +156,8 @@ fn flags_reach_their_fields() {
             max_failed: 5,
         }),
         save_cache: None,
+        data_cache: None,
+        data_cache_size: None,
         resume: Some("out/latest".into()),
         resume_auto: false,
         stop_after: Some(TimeLimit(Duration::from_secs(13_800))),

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::{ImageFolder, Joined, JsonObjects, Listed, data_files, open_arrow};
-use crate::data::{DataError, DataFormat, DataInput, ExampleSource, FileProblem};
+use crate::data::{DataError, DataFormat, DataInput, ExampleSource, FileProblem, is_remote};
 
 /// Opens examples. Several paths follow one another, and each is one of these:
 ///
@@ -73,6 +73,12 @@ fn is_json_lines(name: &str) -> bool {
 
 fn open_one(path: &Path) -> Result<Box<dyn ExampleSource>, DataError> {
     let io = |source| DataError::Io { path: path.to_owned(), source };
+    if is_remote(path) {
+        return Err(DataError::File(FileProblem {
+            name: path.display().to_string(),
+            problem: "examples are not read from object storage; copy them to a disk".to_owned(),
+        }));
+    }
     let metadata = std::fs::metadata(path).map_err(io)?;
     if metadata.is_dir() {
         return open_folder(path);

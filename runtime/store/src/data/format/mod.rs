@@ -66,7 +66,8 @@ impl DataFormat {
         matches!(self, DataFormat::JsonLines | DataFormat::Parquet)
     }
 
-    /// Determines the format of `path` from its first bytes. `dtype` is the width of ids that was given.
+    /// Determines the format of `path` from its first bytes. `dtype` is the width of ids that was given, and `has_index`
+    /// is true if there is a file beside `path` with the extension `.idx`.
     ///
     /// # Errors
     /// A file of another kind, with the next step.
@@ -74,6 +75,7 @@ impl DataFormat {
         path: &Path,
         head: &[u8],
         dtype: Option<Encoding>,
+        has_index: bool,
     ) -> Result<DataFormat, FileProblem> {
         let problem = |problem: String| FileProblem { name: path.display().to_string(), problem };
         if let Some(format) = read_format(head) {
@@ -82,13 +84,12 @@ impl DataFormat {
                 None => Ok(format),
             };
         }
-        let index = path.with_extension("idx");
         let is_named_tokens = has_extension(path, &["bin"]);
         if let Some(fix) = refused::strong_kind(path, head) {
             return Err(problem(fix));
         }
-        if is_named_tokens && index.is_file() {
-            return Ok(DataFormat::Megatron { index });
+        if is_named_tokens && has_index {
+            return Ok(DataFormat::Megatron { index: path.with_extension("idx") });
         }
         let is_text = content::is_surely_text(head);
         if is_named_tokens && is_text {
@@ -145,7 +146,8 @@ mod tests {
     #[test]
     fn content_decides_before_the_name() {
         let is_of = |name: &str, head: &[u8], dtype: Option<Encoding>| {
-            DataFormat::recognize(Path::new(name), head, dtype).map_err(|error| error.to_string())
+            let format = DataFormat::recognize(Path::new(name), head, dtype, false);
+            format.map_err(|error| error.to_string())
         };
         let line = b"{\"text\": \"a\"}\n";
         for (name, head, dtype, expected) in [

@@ -1,6 +1,6 @@
 //! Token files of llm.c and modded-nanogpt: 256 32-bit numbers, then the ids.
 
-use super::{Encoding, TokenLayout, number_at};
+use super::{Encoding, OpenedTokens, TokenLayout, number_at};
 
 /// Bytes before the ids.
 const HEADER: usize = 1024;
@@ -10,12 +10,12 @@ const KINDS: [(i32, i32, Encoding); 2] =
     [(20240520, 1, Encoding::U16), (20240801, 7, Encoding::U32)];
 
 /// Determines the layout.
-pub fn layout(bytes: &[u8]) -> Result<TokenLayout, String> {
-    let header = |index: usize| number_at(bytes, 4 * index).map(i32::from_le_bytes);
+pub fn layout(file: &OpenedTokens<'_>) -> Result<TokenLayout, String> {
+    let header = |index: usize| number_at(file.head, 4 * index).map(i32::from_le_bytes);
     let [magic, version, tokens] = [0, 1, 2].map(header);
     let kind = KINDS.iter().find(|(number, ..)| Some(*number) == magic);
     let (Some((magic, own, encoding)), Some(version), Some(tokens), true) =
-        (kind, version, tokens, bytes.len() >= HEADER)
+        (kind, version, tokens, file.len >= HEADER)
     else {
         return Err("it is truncated in the header of llm.c, of 1024 bytes".to_owned());
     };
@@ -24,16 +24,16 @@ pub fn layout(bytes: &[u8]) -> Result<TokenLayout, String> {
             "it has version {version} of the header of llm.c with number {magic}, but only version {own} is read"
         ));
     }
-    let (held, dtype) = ((bytes.len() - HEADER) / encoding.width(), encoding.dtype());
-    let is_whole = (bytes.len() - HEADER).is_multiple_of(encoding.width());
+    let (held, dtype) = ((file.len - HEADER) / encoding.width(), encoding.dtype());
+    let is_whole = (file.len - HEADER).is_multiple_of(encoding.width());
     if usize::try_from(tokens) != Ok(held) || !is_whole {
         return Err(format!(
             "its header of llm.c states {tokens} {dtype} tokens, but {} bytes follow, which are {held}; the file is \
              truncated, or was changed",
-            bytes.len() - HEADER
+            file.len - HEADER
         ));
     }
-    Ok(TokenLayout::without_index(*encoding, HEADER..bytes.len()))
+    Ok(TokenLayout::without_index(*encoding, HEADER..file.len))
 }
 
 #[cfg(test)]

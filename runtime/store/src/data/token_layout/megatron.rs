@@ -1,9 +1,10 @@
 //! Indexed data of Megatron: `NAME.bin` with the ids, and `NAME.idx` with the sequences and the documents.
 
-use std::fs::File;
 use std::io::{BufReader, Read};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use super::super::format::has_extension;
+use super::super::place::{is_file, open_reader};
 use super::super::{DataError, FileProblem};
 use super::{Encoding, TokenLayout};
 
@@ -13,15 +14,37 @@ pub const MAGIC: &[u8; 9] = b"MMIDIDX\0\0";
 /// Bytes before the lengths of the sequences.
 const HEADER: u64 = 34;
 
-/// Reads the index of the ids in `bytes`.
-pub fn layout(index: &Path, bytes: &[u8]) -> Result<TokenLayout, DataError> {
+/// Returns true if there is an index beside a file of ids.
+///
+/// # Errors
+/// Object storage that does not answer.
+pub fn has_index(path: &Path) -> Result<bool, DataError> {
+    Ok(has_extension(path, &["bin"]) && is_file(&path.with_extension("idx"))?)
+}
+
+/// Returns the file of ids, if `path` is an index of Megatron.
+pub fn tokens_of_index(path: &Path, head: &[u8]) -> Result<Option<PathBuf>, DataError> {
+    if !head.starts_with(b"MMIDIDX") {
+        return Ok(None);
+    }
+    let tokens = path.with_extension("bin");
+    if tokens != path && is_file(&tokens)? {
+        return Ok(Some(tokens));
+    }
+    let tokens = tokens.display();
+    let problem =
+        format!("it is an index of Megatron, but its file of ids {tokens} is not beside it");
+    Err(DataError::File(FileProblem { name: path.display().to_string(), problem }))
+}
+
+/// Reads the index of a file of ids of `held` bytes.
+pub fn layout(index: &Path, held: usize) -> Result<TokenLayout, DataError> {
     let io = |source| DataError::Io { path: index.to_owned(), source };
     let problem = |problem: String| {
         DataError::File(FileProblem { name: index.display().to_string(), problem })
     };
-    let file = File::open(index).map_err(io)?;
-    let len = file.metadata().map_err(io)?.len();
-    let mut reader = Numbers(BufReader::new(file));
+    let (len, reader) = open_reader(index).map_err(io)?;
+    let mut reader = Numbers(BufReader::new(reader));
     if len < HEADER || reader.read::<9>().map_err(io)? != *MAGIC {
         return Err(problem(
             "it is no index of Megatron, which begins with MMIDIDX; preprocess the data again, or move it away if it \
@@ -56,12 +79,11 @@ pub fn layout(index: &Path, bytes: &[u8]) -> Result<TokenLayout, DataError> {
         end += len as usize;
         ends.push(end);
     }
-    if end * encoding.width() != bytes.len() {
+    if end * encoding.width() != held {
         return Err(problem(format!(
-            "its {sequences} sequences have {end} {} tokens together, but the .bin file beside it has {} bytes; they \
-             do not belong together, or one of them is truncated",
-            encoding.dtype(),
-            bytes.len()
+            "its {sequences} sequences have {end} {} tokens together, but the .bin file beside it has {held} bytes; \
+             they do not belong together, or one of them is truncated",
+            encoding.dtype()
         )));
     }
     let mut start = 0;
@@ -98,7 +120,7 @@ pub fn layout(index: &Path, bytes: &[u8]) -> Result<TokenLayout, DataError> {
         }
     }
     let document_ends = Some(document_ends);
-    Ok(TokenLayout { encoding, bytes: 0..bytes.len(), document_ends, tokenizer: None })
+    Ok(TokenLayout { encoding, bytes: 0..held, document_ends, tokenizer: None })
 }
 
 /// Returns the encoding for a code of the index.
@@ -115,7 +137,7 @@ fn encoding_of(code: u8) -> Result<Encoding, String> {
     })
 }
 
-struct Numbers(BufReader<File>);
+struct Numbers(BufReader<Box<dyn Read>>);
 
 impl Numbers {
     fn read<const N: usize>(&mut self) -> std::io::Result<[u8; N]> {

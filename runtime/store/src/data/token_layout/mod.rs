@@ -8,6 +8,8 @@ mod raw;
 use std::ops::Range;
 use std::path::Path;
 
+pub use megatron::{has_index, tokens_of_index};
+
 use super::{DataError, DataFormat, Encoding, FileProblem, TokenizerRecord};
 
 /// Token ids within the bytes of a file.
@@ -22,10 +24,16 @@ pub struct TokenLayout {
     pub tokenizer: Option<TokenizerRecord>,
 }
 
+/// Bytes at the beginning of a file that its layout is determined from.
+pub const HEAD_BYTES: usize = 1 << 20;
+
 /// A file of token ids that is opened.
 pub struct OpenedTokens<'a> {
     pub path: &'a Path,
-    pub bytes: &'a [u8],
+    /// The first bytes, at most [`HEAD_BYTES`].
+    pub head: &'a [u8],
+    /// Length of the file in bytes.
+    pub len: usize,
     /// The model's vocabulary size.
     pub vocab: usize,
     /// The width of the ids, if it was given.
@@ -40,9 +48,9 @@ impl TokenLayout {
     /// that is not read.
     pub fn new(format: &DataFormat, file: &OpenedTokens<'_>) -> Result<TokenLayout, DataError> {
         let layout = match format {
-            DataFormat::Npy => npy::layout(file.bytes).map_err(|problem| file.error(problem))?,
-            DataFormat::LlmC => llm_c::layout(file.bytes).map_err(|problem| file.error(problem))?,
-            DataFormat::Megatron { index } => megatron::layout(index, file.bytes)?,
+            DataFormat::Npy => npy::layout(file).map_err(|problem| file.error(problem))?,
+            DataFormat::LlmC => llm_c::layout(file).map_err(|problem| file.error(problem))?,
+            DataFormat::Megatron { index } => megatron::layout(index, file.len)?,
             _ => return raw::layout(file),
         };
         match file.dtype {

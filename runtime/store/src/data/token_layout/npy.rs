@@ -1,11 +1,12 @@
 //! Arrays of numpy
 //! (<https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html>).
 
-use super::{Encoding, TokenLayout, number_at};
+use super::{Encoding, OpenedTokens, TokenLayout, number_at};
 
 /// Determines the layout of a one-dimensional array of whole numbers.
-pub fn layout(bytes: &[u8]) -> Result<TokenLayout, String> {
+pub fn layout(file: &OpenedTokens<'_>) -> Result<TokenLayout, String> {
     let damaged = || "it is a damaged numpy array; write it again".to_owned();
+    let bytes = file.head;
     let version = *bytes.get(6).ok_or_else(damaged)?;
     let (start, len): (usize, _) = match version {
         1 => (10, number_at(bytes, 8).map(|len| u16::from_le_bytes(len) as usize)),
@@ -32,14 +33,14 @@ pub fn layout(bytes: &[u8]) -> Result<TokenLayout, String> {
         ));
     };
     let tokens: usize = tokens.parse().map_err(|_| damaged())?;
-    let (held, expected) = (bytes.len() - data, tokens.checked_mul(encoding.width()));
+    let (held, expected) = (file.len - data, tokens.checked_mul(encoding.width()));
     if Some(held) != expected {
         return Err(format!(
             "its header states {tokens} {} ids, but {held} bytes follow; the file is truncated, or was changed",
             encoding.dtype()
         ));
     }
-    Ok(TokenLayout::without_index(encoding, data..bytes.len()))
+    Ok(TokenLayout::without_index(encoding, data..file.len))
 }
 
 /// Returns the text after a key of the header, which is a literal of Python.

@@ -10,12 +10,12 @@ const MIN_ALTERNATING: usize = 64;
 pub fn layout(file: &OpenedTokens<'_>) -> Result<TokenLayout, DataError> {
     let record = TokensRecord::beside(file.path)?;
     let encoding = encoding(file, record.as_ref())?;
-    let bytes = file.bytes;
+    let len = file.len;
     let (name, is_stated) = (|| file.path.display().to_string(), record.is_some());
-    if !bytes.len().is_multiple_of(encoding.width()) {
-        return Err(DataError::Torn { name: name(), bytes: bytes.len(), encoding });
+    if !len.is_multiple_of(encoding.width()) {
+        return Err(DataError::Torn { name: name(), bytes: len, encoding });
     }
-    let held = bytes.len() / encoding.width();
+    let held = len / encoding.width();
     if let Some(record) = record.as_ref().filter(|record| record.tokens != held as u64) {
         return Err(file.error(format!(
             "it has {held} tokens, but its record {} states {}; tokenize the text again, or remove the record if it \
@@ -25,11 +25,11 @@ pub fn layout(file: &OpenedTokens<'_>) -> Result<TokenLayout, DataError> {
         )));
     }
     let is_long = held >= MIN_ALTERNATING;
-    if !is_stated && is_long && encoding.alternates_with_zero(bytes) {
+    if !is_stated && is_long && encoding.alternates_with_zero(file.head) {
         return Err(DataError::OtherWidth { name: name(), width: encoding.width() });
     }
     let tokenizer = record.map(|record| record.tokenizer);
-    Ok(TokenLayout { tokenizer, ..TokenLayout::without_index(encoding, 0..bytes.len()) })
+    Ok(TokenLayout { tokenizer, ..TokenLayout::without_index(encoding, 0..len) })
 }
 
 /// Returns the encoding that the setting, the record or the name states, in this order; else the only one that the
@@ -50,20 +50,19 @@ fn encoding(file: &OpenedTokens<'_>, record: Option<&TokensRecord>) -> Result<En
     if let Some(encoding) = file.dtype.or(stated) {
         return Ok(encoding);
     }
-    let bytes = file.bytes;
     if file.vocab > 1 << 16 {
         return Ok(Encoding::U32);
     }
-    if !bytes.len().is_multiple_of(4) {
+    if !file.len.is_multiple_of(4) {
         return Ok(Encoding::U16);
     }
     // Ids of 32 bits below such a vocabulary have a zero in every second half, and no others do.
-    let is_wide = Encoding::U16.alternates_with_zero(bytes);
-    let is_zero = !is_wide && bytes.iter().take(1 << 20).all(|byte| *byte == 0);
-    match (is_wide, bytes.len() >= 4 * MIN_ALTERNATING) {
+    let is_wide = Encoding::U16.alternates_with_zero(file.head);
+    let is_zero = !is_wide && file.head.iter().all(|byte| *byte == 0);
+    match (is_wide, file.len >= 4 * MIN_ALTERNATING) {
         (true, true) => Ok(Encoding::U32),
         (false, _) if !is_zero => Ok(Encoding::U16),
-        _ if bytes.is_empty() => Ok(Encoding::U16),
+        _ if file.len == 0 => Ok(Encoding::U16),
         _ => Err(DataError::UnknownWidth { name: file.path.display().to_string() }),
     }
 }
