@@ -8,8 +8,8 @@ use crate::{SMALL, Workspace, assert_close, assert_contains, family_program, num
 /// Twelve steps with a synchronization after every third one.
 const LOCAL: &str = "--mesh dp=2 --steps 12 --local-steps 3";
 
-/// With plain SGD inside, a synchronization after each step that takes the mean is data parallelism: the mean of the
-/// movements is the movement by the mean gradient, also with momentum, which is the mean of those of the replicas.
+/// A mean of the replicas after each step of plain SGD is data parallelism: it is the movement by the mean gradient,
+/// also with momentum, whose mean over the replicas is that of the mean gradient.
 #[test]
 fn a_mean_after_each_step_is_data_parallelism() {
     let workspace = Workspace::new();
