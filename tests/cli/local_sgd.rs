@@ -8,8 +8,8 @@ use crate::{SMALL, Workspace, assert_close, assert_contains, family_program, num
 /// Twelve steps with a synchronization after every third one.
 const LOCAL: &str = "--mesh dp=2 --steps 12 --local-steps 3";
 
-/// With plain SGD inside, a synchronization after each step that takes the mean is data parallelism: the mean of the
-/// movements is the movement by the mean gradient, also with momentum, which is the mean of those of the replicas.
+/// A mean of the replicas after each step of plain SGD is data parallelism: it is the movement by the mean gradient,
+/// also with momentum, whose mean over the replicas is that of the mean gradient.
 #[test]
 fn a_mean_after_each_step_is_data_parallelism() {
     let workspace = Workspace::new();
@@ -155,6 +155,8 @@ fn other_replicas_cannot_continue() {
         let finished = workspace.run(&format!("{SMALL} {line}"));
         assert_contains(finished.error(), message);
     }
+    let chosen = workspace.run(&format!("{SMALL} --mesh auto=2 --steps 4 --local-steps 2"));
+    assert_contains(chosen.error(), "--mesh: auto chooses a mesh for gradients that are reduced");
     // Replicas go on from a run of data parallelism, each with its optimizer state.
     workspace.train("--resume plain/latest --local-steps 2 --steps 8 --save local");
 }

@@ -244,6 +244,7 @@ mod tests {
             "t --tokenizer bytes",
             "t --eval-data /a/v.txt --eval-every 7 --eval-steps 3 --early-stop 2",
             "t --eval-fraction 0.05",
+            "t --mesh dp=4 --steps 4 --local-steps 2 --outer-lr 1 --outer-momentum 0",
         ] {
             let config = parse(line);
             let words = kept_flags(&config).into_iter().flat_map(|(name, value)| {
@@ -267,6 +268,7 @@ mod tests {
             "t --mesh cp=2 --cp ring --init-from a --accept-keys b --balance none --z-loss 0 --lr-schedule wsd",
             "t --eval-data v --eval-steps 1 --early-stop 1",
             "t --eval-fraction 0.5",
+            "t --steps 4 --local-steps 2",
         ];
         let kept: Vec<_> = lines.iter().flat_map(|line| kept_flags(&parse(line))).collect();
         for flag in FLAGS {

@@ -56,9 +56,10 @@ impl SavedReplicas {
         }
         let is_local = replicas > 0 || has_momentum;
         if is_local && has_momentum != (local.outer_momentum > 0.0) {
-            let (held, fix) = match has_momentum {
-                true => ("holds an outer momentum", "above 0"),
-                false => ("holds no outer momentum", "0"),
+            let (held, fix) = if has_momentum {
+                ("holds an outer momentum", "above 0")
+            } else {
+                ("holds no outer momentum", "0")
             };
             return refuse(format!(
                 "--outer-momentum: {folder} {held}; use --outer-momentum {fix}"

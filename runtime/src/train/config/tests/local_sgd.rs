@@ -45,7 +45,6 @@ fn wrong_local_steps_are_refused() {
              ranks of fsdp share one replica); use --mesh dp=2,fsdp=4, or leave it out",
         ),
         ("--mesh 1 --steps 24 --local-steps 8", "use --mesh dp=2, or leave it out"),
-        ("--mesh auto=4 --steps 24 --local-steps 8", "--mesh: auto chooses a mesh for gradients"),
     ] {
         assert_contains(&refusal(line), message);
     }
