@@ -1,10 +1,12 @@
 //! Checks of the book beyond its code blocks: the README's error, links, drawings, and the map of the code.
 
+mod clusters;
 mod families;
 mod imports;
 mod layers_table;
 mod library_source;
 mod public_types;
+mod terms;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -266,7 +268,7 @@ fn files_of_a_crate_have_no_import_cycle() {
 }
 
 /// Search terms of the field, and the file whose first lines must have each.
-const SEARCH_TERMS: [(&str, &str); 72] = [
+const SEARCH_TERMS: [(&str, &str); 74] = [
     ("heartbeat", "runtime/comm/src/process_launch/keep_alive.rs"),
     ("failure detection", "runtime/comm/src/peers.rs"),
     ("rendezvous", "runtime/comm/src/process_launch/store.rs"),
@@ -303,6 +305,8 @@ const SEARCH_TERMS: [(&str, &str); 72] = [
     ("learning-rate schedule", "runtime/src/train/config/lr_schedule.rs"),
     ("weight decay", "runtime/core/src/optim/groups.rs"),
     ("pipeline bubble", "runtime/pipeline/src/schedule/simulate.rs"),
+    ("gradient noise scale", "runtime/src/train/report/noise_scale.rs"),
+    ("bus bandwidth", "runtime/src/bench/collective.rs"),
     ("MFU", "runtime/src/train/report/flops.rs"),
     ("HFU", "runtime/src/train/report/flops.rs"),
     ("NaN", "runtime/src/train/run/divergence.rs"),

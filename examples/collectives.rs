@@ -1,4 +1,11 @@
-//! All collectives on four ranks, and an asynchronous one: `cargo run --release --example collectives`.
+//! All collectives on four ranks, messages, a barrier, and an asynchronous collective:
+//! `cargo run --release --example collectives`.
+//!
+//! Reductions are sums and maxima. A minimum is the maximum of the negated values with its sign turned back, to the
+//! bit, and a mean is the sum divided by the number of ranks.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use meshwright::backend::Category;
 use meshwright::comm::{Blocks, ReduceOp, Site};
@@ -18,6 +25,7 @@ fn main() -> meshwright::Result<()> {
 
 /// Returns the result of each collective on every rank.
 pub fn collectives() -> meshwright::Result<Vec<(&'static str, ByRank)>> {
+    let has_arrived = AtomicBool::new(false);
     let by_rank = meshwright::run_on("tp=4", 0, |rank| {
         let group = rank.comms().world();
         let (me, site) = (group.rank(), Site::here("collectives"));
@@ -58,10 +66,50 @@ pub fn collectives() -> meshwright::Result<Vec<(&'static str, ByRank)>> {
         group.all_reduce(&site, ReduceOp::Max, data.as_mut_slice().into())?;
         results.push(("all_reduce: the maximum, everywhere", data.to_vec()));
 
+        let mut data = mine.map(|x| -x);
+        group.all_reduce(&site, ReduceOp::Max, data.as_mut_slice().into())?;
+        results
+            .push(("minimum: the negated maximum of negated elements", data.map(|x| -x).to_vec()));
+
+        let mut data = mine;
+        group.all_reduce(&site, ReduceOp::Sum, data.as_mut_slice().into())?;
+        results.push(("sum: everywhere", data.to_vec()));
+        results.push(("mean: the sum by the number of ranks", data.map(|x| x / 4.0).to_vec()));
+
         let mut column = vec![0.0; 4];
         let (src, dst) = (row.as_slice().into(), column.as_mut_slice().into());
         group.all_to_all(&site, src, dst, &[1; 4], &[1; 4])?;
         results.push(("all_to_all: rows become columns", column));
+
+        // A send does not wait for its receiver, so all ranks may send first.
+        let mut data = mine;
+        group.send(&site, (me + 1) % 4, mine.as_slice().into())?;
+        group.recv(&site, (me + 3) % 4, data.as_mut_slice().into())?;
+        results.push(("send and recv: the element of the previous rank", data.to_vec()));
+
+        // No rank passes the barrier before rank 3 has arrived there.
+        if me == 3 {
+            std::thread::sleep(Duration::from_millis(20));
+            has_arrived.store(true, Ordering::SeqCst);
+        }
+        group.barrier(&site)?;
+        let arrived = f32::from(u8::from(has_arrived.load(Ordering::SeqCst)));
+        results.push(("barrier: 1, as the last rank has arrived", vec![arrived]));
+
+        // Thirds are rounded, so another order of the sum would change bits.
+        let thirds: Vec<f32> = row.iter().map(|x| (x + 1.0) / 3.0).collect();
+        let mut in_one = thirds.clone();
+        group.all_reduce(&site, ReduceOp::Sum, in_one.as_mut_slice().into())?;
+        let (mut part, mut in_two) = ([0f32], vec![0f32; 4]);
+        let (src, dst) = (thirds.as_slice().into(), part.as_mut_slice().into());
+        group.reduce_scatter(&site, src, dst, &one_each)?;
+        let (src, dst) = (part.as_slice().into(), in_two.as_mut_slice().into());
+        group.all_gather(&site, src, dst, &one_each)?;
+        let differing = in_one.iter().zip(&in_two).filter(|(a, b)| a.to_bits() != b.to_bits());
+        let differing = differing.count() as f32;
+        results
+            .push(("two steps: bits of reduce_scatter + all_gather that differ", vec![differing]));
+        results.push(("sum of thirds: everywhere", in_two));
 
         // An asynchronous collective owns its buffer until `wait` returns it; the rank can compute in the meantime.
         let buffer = rank.allocator().copy_of(&row, Category::Communication);

@@ -30,6 +30,9 @@ mod own_task;
 #[allow(dead_code, reason = "its `main` is not called")]
 #[path = "own_trainer.rs"]
 mod own_trainer;
+#[allow(dead_code, reason = "its `main` is not called")]
+#[path = "wide_mlp.rs"]
+mod wide_mlp;
 
 use std::path::Path;
 
@@ -290,6 +293,15 @@ fn the_mixtral_trains_the_same_on_every_mesh() {
 }
 
 #[test]
+fn the_wide_mlp_has_an_mfu_on_every_mesh() {
+    let folder = tempfile::tempdir().unwrap();
+    for mesh in ["1", "dp=2", "tp=2"] {
+        let mfu = wide_mlp::train(mesh, 16, 8, 3, &folder.path().join("m.jsonl")).unwrap();
+        assert!(mfu > 0.0 && mfu <= 1.0, "{mesh}: {mfu}");
+    }
+}
+
+#[test]
 fn the_collectives_have_the_documented_results() {
     let results = collectives::collectives().unwrap();
     let of = |name: &str| {
@@ -304,6 +316,14 @@ fn the_collectives_have_the_documented_results() {
     assert_eq!(of("all_gather"), same(&[0.0, 1.0, 2.0, 3.0]));
     assert_eq!(of("reduce_scatter"), [[60.0], [64.0], [68.0], [72.0]]);
     assert_eq!(of("all_reduce"), same(&[3.0]));
+    assert_eq!(of("minimum"), same(&[0.0]));
+    assert_eq!((of("sum"), of("mean")), (same(&[6.0]), same(&[1.5])));
+    assert_eq!(of("send and recv"), [[3.0], [0.0], [1.0], [2.0]]);
+    assert_eq!((of("barrier"), of("two steps")), (same(&[1.0]), same(&[0.0])));
+    // Added in the order of the ranks.
+    let third = |column: usize| (0..4).map(move |rank| (10 * rank + column + 1) as f32 / 3.0);
+    let thirds: Vec<f32> = (0..4).map(|column| third(column).fold(0.0, |a, b| a + b)).collect();
+    assert_eq!(of("sum of thirds"), same(&thirds));
     let column = |c: usize| (0..4).map(|r| (10 * r + c) as f32).collect::<Vec<_>>();
     assert_eq!(of("all_to_all"), [column(0), column(1), column(2), column(3)]);
     let sums = |own: f32| vec![60.0, 64.0, 68.0, 72.0, own];

@@ -17,6 +17,7 @@ mod counting;
 mod course_arithmetic;
 mod explain;
 mod memory;
+mod noise_scale;
 mod own_gpu_steps;
 mod trace;
 

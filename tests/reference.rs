@@ -3,6 +3,7 @@
 mod config_fuzz;
 mod encoders;
 mod families;
+mod local_sgd;
 mod mixtral;
 mod mutations;
 mod seq2seq;

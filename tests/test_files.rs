@@ -17,6 +17,7 @@ const PROGRAMS: [(&str, &[&str]); 7] = [
             "build",
             "cli",
             "compare",
+            "console_blocks",
             "data",
             "gpu_check",
             "lanes",

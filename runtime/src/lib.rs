@@ -82,6 +82,8 @@
 //! these.
 #![warn(missing_docs)]
 
+#[doc(hidden)]
+pub mod bench;
 mod parity;
 pub mod tasks;
 pub mod testing;

@@ -2,6 +2,7 @@
 
 mod architecture;
 mod async_saving;
+mod book;
 mod data;
 mod dry_runs;
 mod exit_codes;
@@ -12,6 +13,7 @@ mod faults;
 mod flight;
 mod folders;
 mod forged;
+mod local_sgd;
 mod meshes;
 mod monitoring;
 mod outputs;
@@ -31,6 +33,7 @@ mod requeue;
 mod resuming;
 mod saving;
 mod simulation;
+mod step_sizes;
 mod stops;
 mod tensorboard;
 mod tokenizer;

@@ -40,6 +40,7 @@ fn processes_train_the_bits_of_threads() {
         (4, "--mesh fsdp=2,tp=2 --save-async --save-every 2"),
         (4, "--mesh dp=2,pp=2 --micro-batches 2 --dtype bf16"),
         (2, "--mesh cp=2 --zero 3 --save-every 3"),
+        (4, "--mesh dp=2,fsdp=2 --local-steps 2 --save-every 2"),
     ] {
         let workspace = Workspace::new();
         let line = format!("{line} --steps 4");
@@ -67,6 +68,24 @@ fn processes_resume_on_a_mesh_of_their_number() {
     workspace.train("--mesh dp=2 --steps 4 --save whole");
     assert!(workspace.tensors("out/step-00000004") == workspace.tensors("whole/step-00000004"));
     assert!(workspace.path("hf/model.safetensors").is_file());
+    // Every process has the warning, and one prints it.
+    let line = "--mesh dp=2 --steps 5 --lr 0.002 --save out --resume auto";
+    let changed = run_processes(&workspace, 2, line);
+    assert_eq!(changed.code, Some(0), "{}", changed.stderr);
+    assert_eq!(changed.stderr.matches("warning: --resume: not as in").count(), 1);
+}
+
+/// No mesh would be better.
+#[test]
+fn a_port_in_use_is_named_whatever_the_mesh() {
+    let workspace = Workspace::new();
+    let taken = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let mut command = launcher();
+    command.env("MASTER_PORT", taken.local_addr().unwrap().port().to_string());
+    add_processes(&mut command, 2);
+    let refused = workspace.run_program(command, &format!("{SMALL} --mesh auto --steps 2"));
+    assert_eq!(refused.code, Some(2), "{}", refused.stderr);
+    assert_contains(&refused.stderr, "error: rank 0 cannot listen at 127.0.0.1:");
 }
 
 /// Hosts without a shared folder are as processes in different working directories.

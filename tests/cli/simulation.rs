@@ -58,6 +58,45 @@ fn json_has_all_numbers() {
     }
 }
 
+/// Groups along `tp` are in a node, those of `fsdp` have a rank in both, and so have messages of a pipeline.
+#[test]
+fn sent_bytes_have_their_levels() {
+    let workspace = Workspace::new();
+    let links = |mesh: &str| -> Vec<(String, f64, Vec<String>)> {
+        let finished = workspace.run(&format!("{RUN} --mesh {mesh} --out json"));
+        assert_eq!(finished.code, Some(0), "{}", finished.stderr);
+        let run: Value = serde_json::from_str(&finished.stdout).unwrap();
+        let link = |link: &Value| {
+            let levels = link["levels"].as_array().unwrap().iter();
+            let levels = levels.map(|level| level.as_str().unwrap().to_owned()).collect();
+            (
+                link["axes"].as_str().unwrap().to_owned(),
+                link["sent_bytes"].as_f64().unwrap(),
+                levels,
+            )
+        };
+        run["links"].as_array().unwrap().iter().map(link).collect()
+    };
+    let found = links("fsdp=2,tp=8");
+    let (axes, bytes, levels) = &found[0];
+    assert_eq!((&**axes, &**levels), ("tp", &["node".to_owned()][..]));
+    // Ten collectives of a layer for the tokens of a group, and some of embedding and head.
+    let layers = 10.0 * 16.0 * (32.0 * 2048.0 / 2.0) * 2048.0 * 2.0 * 7.0 / 8.0;
+    assert!(layers < *bytes && *bytes < 1.05 * layers, "{bytes} instead of {layers}");
+    let (axes, _, levels) = &found[1];
+    assert_eq!((&**axes, &**levels), ("fsdp", &["network".to_owned()][..]));
+    let found = links("pp=2,fsdp=8 --micro-batches 4");
+    let [message, group] = ["pp", "fsdp"].map(|axes| {
+        found.iter().find(|(name, ..)| name == axes).unwrap_or_else(|| panic!("{axes}"))
+    });
+    // A message and a gradient for each micro-batch of a rank's 4 sequences, from one of two positions each.
+    assert_eq!(
+        (message.1, &*message.2),
+        (4.0 * 2048.0 * 2048.0 * 2.0, &["network".to_owned()][..])
+    );
+    assert_eq!(group.2, ["node"]);
+}
+
 #[test]
 fn a_simulated_step_has_a_trace() {
     let workspace = Workspace::new();

@@ -178,6 +178,12 @@ impl Accounting {
         }
     }
 
+    /// Counts the time of a long step of a call.
+    #[cfg(feature = "mpi")]
+    pub fn add_slow_step(&self, call: &Call, time: Duration) {
+        self.clock.recorder.add_slow_step(call.index, time);
+    }
+
     /// Returns `true` if the device measures the times of transfers and of waits for them.
     fn is_timed_by_device(&self) -> bool {
         self.clock.timeline.get().is_some()

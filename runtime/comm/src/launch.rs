@@ -15,6 +15,7 @@ use meshwright_os::take_report_request;
 use super::panics;
 use super::process_ranks::ProcessRanks;
 use super::rank_table::name_ranks;
+use super::run_reports::report_start;
 use super::sync::DeadlockDetector;
 use super::{CommError, CommFailure, LaunchOptions, RankComms, RankExit};
 
@@ -152,6 +153,7 @@ fn run_threads(
     body: &(dyn Fn(RankComms) -> Result<(), ErrorText> + Sync),
 ) -> Vec<RankFailure<ErrorText>> {
     panics::install_hook();
+    report_start();
     let process_ranks = ProcessRanks::new(*shape, options);
     let run_rank = |rank: usize| {
         DeadlockDetector::register_thread();

@@ -52,6 +52,7 @@ mod rank_comms;
 mod rank_progress;
 mod rank_table;
 mod reduction;
+mod run_reports;
 mod site;
 mod stats;
 mod sync;
@@ -91,4 +92,11 @@ pub mod __internal {
     pub use crate::call_observer::{CallObserver, CallTransfer};
     pub use crate::process_launch::random::random_digits;
     pub use crate::timeline::DeviceSpan;
+
+    /// Reports to the supervisor of a process.
+    pub mod run_reports {
+        pub use crate::run_reports::{
+            RUN_REPORTS, RunReport, create_reports, read_reports, report, report_start,
+        };
+    }
 }

@@ -34,7 +34,10 @@ pub fn code_of_io(error: &io::Error) -> u8 {
         | ErrorKind::InvalidInput
         | ErrorKind::Unsupported => REFUSED,
         // The content of a file, and reasons that name a fix.
-        ErrorKind::InvalidData | ErrorKind::UnexpectedEof | ErrorKind::Other
+        ErrorKind::InvalidData
+        | ErrorKind::UnexpectedEof
+        | ErrorKind::ResourceBusy
+        | ErrorKind::Other
             if error.raw_os_error().is_none() =>
         {
             REFUSED

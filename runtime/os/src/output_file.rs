@@ -157,7 +157,8 @@ fn lock(file: &File) -> io::Result<()> {
 }
 
 fn in_use() -> io::Error {
-    io::Error::other("another run writes to it; wait for its end, or name another file")
+    let text = "another run writes to it; wait for its end, or name another file";
+    io::Error::new(ErrorKind::ResourceBusy, text)
 }
 
 /// Returns true if `path` leads to `file`.

@@ -34,6 +34,9 @@ pub enum StopPhase {
     Unsaved,
     /// In the steps of a run that saves: a stop is [requested](requested_stop).
     Saved,
+    /// In the steps of a run that saves at the end of a round of several steps: as [`Saved`](Self::Saved), after the
+    /// round.
+    SavedByRound,
     /// The last step and after it: the run completes it, saves, exports and ends.
     Ending,
 }
@@ -183,6 +186,11 @@ fn begin_stop(signal: c_int, name: &str) {
             .text(": the run stops after this step, and saves its state")
             .text(AGAIN)
             .print();
+    } else if phase == StopPhase::SavedByRound as u8 {
+        line.text(name)
+            .text(": the run stops after the next synchronization, and saves its state")
+            .text(AGAIN)
+            .print();
     } else {
         line.text(name).text(LAST_STEP).text(AGAIN).print();
     }
@@ -202,8 +210,15 @@ const LAST_STEP: &str = ": the run completes its last step, and writes its resul
 /// The end of a line about a signal that the run obeys later.
 const AGAIN: &str = "; a second signal ends it immediately\n";
 
-/// Ends the process by a signal, as if it were not handled.
+/// Ends the process by a signal, as if it were not handled. The first process of a container, which the system does
+/// not end by signals, exits with the code that shells give to it.
 fn end_by(signal: c_int) {
+    // SAFETY: both calls are allowed in handlers.
+    unsafe {
+        if libc::getpid() == 1 {
+            libc::_exit(128 + signal);
+        }
+    }
     set_handler(signal, libc::SIG_DFL);
     // SAFETY: the call has no preconditions. The signal takes effect when the handler returns.
     unsafe { libc::raise(signal) };

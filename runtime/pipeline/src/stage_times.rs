@@ -50,8 +50,8 @@ impl StageTimes {
             let samples = samples.of_stages.get(&stage);
             ms[stage] = median(samples.expect("a step of every stage was measured"));
         }
-        rank.all_reduce_f64(AxisSet::ALL, &Site::new("times of pipeline stages"), &mut ms);
-        let replicas = rank.degree_of(AxisSet::ALL) / rank.degree(AxisId::Pp);
+        rank.sum_over_ranks(&Site::new("times of pipeline stages"), &mut ms);
+        let replicas = rank.comms().shape().world_size() / rank.degree(AxisId::Pp);
         ms.into_iter().map(|sum| sum / replicas as f64).collect()
     }
 }

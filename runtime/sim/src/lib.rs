@@ -38,6 +38,7 @@ mod step;
 #[cfg(test)]
 mod tests;
 mod time;
+mod traffic;
 mod utilization;
 
 pub use error::{BlockedPosition, SimError};
@@ -49,4 +50,5 @@ pub use record::{
 pub use replay::{Computation, PositionTime, SimLane, SimSpan};
 pub use step::{SimulatedStep, simulate};
 pub use time::SoftwareFactors;
+pub use traffic::{AxisTraffic, traffic};
 pub use utilization::{RunDuration, StepWork, Utilization};

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use crate::backend::OutOfMemory;
 use crate::checkpoint::CheckpointError;
+use crate::comm::__internal::run_reports::{self, RunReport};
 use crate::comm::{CommError, FailureCause, LaunchError};
 use crate::data::{DataError, TokenizeError};
 use crate::mesh::{MeshError, MeshShape};
@@ -211,19 +212,36 @@ impl Error {
         move |error| Error::Validation { flag, error: Box::new(error.into()) }
     }
 
-    /// Returns the failure that caused the others; if a rank panicked, the report of all ranks.
+    /// Returns the failure that caused the others; if a rank panicked, the report of all ranks. A supervisor gets it,
+    /// too.
     pub(super) fn of_ranks(mut error: LaunchError<Error>) -> Error {
         let report = error.to_string();
         if error.failures.is_empty() {
             return Error::Ranks { report, code: LOST };
         }
         let first = error.failures.swap_remove(0);
+        let (rank, reason) = (first.rank, first.cause.to_string());
+        let stopped_by = first.stopped_by.or_else(|| match &first.cause {
+            FailureCause::Error(error) => error.lost_peer(),
+            FailureCause::Comm(CommError::PeerLeft { rank, .. }) => Some(*rank),
+            _ => None,
+        });
+        run_reports::report(RunReport::Failed { rank, stopped_by, reason });
         match first.cause {
             FailureCause::Error(error) => error,
             FailureCause::OutOfMemory(error) => {
                 Error::OutOfMemory { rank: first.rank, error, advice: None }
             }
             cause => Error::Ranks { report, code: cause.exit_code(Error::exit_code) },
+        }
+    }
+
+    /// Returns the rank whose end has made a call fail.
+    fn lost_peer(&self) -> Option<usize> {
+        match self {
+            Error::Comm(CommError::PeerLeft { rank, .. })
+            | Error::Pipeline(ExecutorError::Comm(CommError::PeerLeft { rank, .. })) => Some(*rank),
+            _ => None,
         }
     }
 
@@ -303,6 +321,9 @@ impl Error {
             Error::Config(error) => error.exit(),
             error => {
                 let is_stop = matches!(error, Error::Stopped(_));
+                if !is_stop {
+                    run_reports::report(RunReport::Message(error.to_string()));
+                }
                 print_line(&format!("{}{error}", if is_stop { "" } else { "error: " }));
                 std::process::exit(i32::from(error.exit_code()))
             }

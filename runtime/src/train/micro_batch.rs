@@ -14,10 +14,12 @@ pub struct StepInput<'a> {
     pub step: u64,
     /// Start of the step, before its batch is read.
     pub start: Instant,
-    /// Global batch and sequence length.
+    /// Global batch, of replicas that train apart that of each, and sequence length.
     pub sizes: [usize; 2],
     /// Micro-batches of this rank, at least one.
     pub micro_batches: &'a [MicroBatch<'a>],
+    /// True to synchronize replicas that train apart after the step.
+    pub synchronizes: bool,
 }
 
 /// The input of one micro-batch.
@@ -123,8 +125,13 @@ impl MicroBatchInput<'_> {
 
 /// Returns the rows of a global batch of `batch` rows that this data rank reads, by micro-batch.
 pub fn data_rows(rank: &Rank, batch: usize, micro_batches: usize) -> Vec<Range<usize>> {
-    let data = AxisSet::DATA;
-    rows_of_rank(batch, micro_batches, rank.position(data), rank.degree_of(data))
+    let degree = rank.comms().shape().degree_of(AxisSet::DATA);
+    rows_of_rank(batch, micro_batches, data_position(rank), degree)
+}
+
+/// Returns the position of this rank among those that read different rows, also of replicas that train apart.
+pub fn data_position(rank: &Rank) -> usize {
+    rank.comms().shape().index_in_group(rank.index(), AxisSet::DATA)
 }
 
 /// Creates the tokens of a micro-batch, with their documents, and its targets.

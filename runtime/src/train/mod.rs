@@ -1,5 +1,6 @@
 //! Training: settings, the trainer, metrics and progress.
 
+mod auto_batch;
 mod auto_mesh;
 pub mod config;
 pub(crate) mod console;
@@ -23,6 +24,7 @@ mod record;
 mod report;
 mod run;
 mod run_on;
+mod run_optimizer;
 mod simulate;
 mod step;
 mod task;
@@ -36,6 +38,8 @@ pub use error::{Error, Result};
 pub use families::train_family_of;
 #[cfg(feature = "cuda")]
 pub use machine::Gpus;
+#[doc(hidden)]
+pub use machine::open_machine;
 pub use machine::{Machine, MachineDevice};
 pub use meshwright_store::family::{
     ConfigKeys, Family, FamilyList, FamilyModel, LanguageModel, LoadBalancing, Outline, SizeFlag,
@@ -49,8 +53,10 @@ pub use report::{
     Report, StepMetrics, StepObserver, StepReport, Summary,
 };
 pub use run_on::run_on;
+#[doc(hidden)]
+pub use run_on::run_on_machine;
 pub(crate) use run_on::run_on_shape;
-pub use simulate::{SimulatedRun, WholeRun};
+pub use simulate::{LinkUse, SimulatedRun, WholeRun};
 #[doc(hidden)]
 pub use task::task_entry;
 pub use task::{NextToken, Rows, Task, TaskList, TaskSetup, WithTask};

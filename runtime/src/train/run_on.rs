@@ -1,12 +1,12 @@
 //! Runs a closure on every rank of a mesh.
 
-use crate::comm::launch;
+use crate::comm::{LaunchOptions, RankComms, launch, launch_coded, launch_rank};
 use crate::layout::AxisId;
 use crate::mesh::MeshShape;
 use crate::tensor::{Rank, Settings};
 use meshwright_core::__internal::AppliedUpdates;
 
-use super::machine::open_cpu;
+use super::machine::{Machine, open_cpu};
 use super::{Error, Result};
 
 /// Runs `body` once per rank of `mesh` (`"dp=2,tp=2"`; `"1"` for a single rank), each on a thread of this process, and
@@ -64,6 +64,29 @@ pub fn run_on_shape<T: Send>(
         Some(difference) => Err(Error::Input(difference)),
         None => Ok(results),
     }
+}
+
+/// Runs `body` on the ranks of `machine` that are in this process, and returns the result of the first of them.
+///
+/// # Errors
+/// Of the machine, and of the rank that failed first and stopped the others, with its exit code on every process.
+pub fn run_on_machine<T: Send>(
+    machine: &dyn Machine,
+    shape: &MeshShape,
+    options: &LaunchOptions,
+    body: impl Fn(&Rank) -> Result<T> + Sync,
+) -> Result<T> {
+    let run_rank = |comms: RankComms| {
+        let backend = machine.backend(comms.rank())?;
+        let comms = machine.connect(comms, &*backend)?;
+        body(&Rank::with_settings(comms, backend, Settings::new(0)))
+    };
+    let ended = match machine.own_rank() {
+        Some(rank) => launch_rank(options, shape, rank, Error::exit_code, run_rank),
+        None => launch_coded(options, shape, Error::exit_code, run_rank)
+            .map(|mut all| all.swap_remove(0)),
+    };
+    ended.map_err(Error::of_ranks)
 }
 
 /// Axes that count as used only if a dim is declared over them, or ranks communicate along them.

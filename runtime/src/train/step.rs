@@ -1,19 +1,21 @@
 //! One training step: forward and backward of each micro-batch, gradient accumulation and reduction,
 //! gradient clipping, update.
 
+use crate::comm::Site;
 use crate::nn::{Built, Layer};
-use crate::optim::{Ema, Optimizer, OptimizerError, ParamGroups};
+use crate::optim::{Ema, OptimizerError};
 use crate::parity::Observed;
 use crate::pipeline::{ExecutorError, Pipeline};
 use crate::tensor::{Mean, Metric, ParamRef, Rank};
 use meshwright_core::__internal as scope;
 
-use super::config::{OnNan, OptimizerConfig};
+use super::config::{Config, OnNan, OptimizerConfig};
 use super::cuda_graphs::CudaGraphs;
 use super::micro_batch::{
     EagerLauncher, GradAccumulator, MicroBatchLauncher, StepGradients, StepInput,
 };
 use super::pipeline_step::{ScheduleTimes, ScheduledStep, run_schedule};
+use super::run_optimizer::RunOptimizer;
 use super::task::Task;
 use crate::state_dict::TrainingState;
 
@@ -23,7 +25,7 @@ pub struct RankState<M> {
     pub built: Built<M>,
     /// The stages of this rank, if the mesh has a `pp` axis.
     pub pipeline: Option<Pipeline>,
-    pub optimizer: Optimizer,
+    pub optimizer: RunOptimizer,
     /// `--ema`.
     pub average: Option<Ema>,
 }
@@ -32,16 +34,15 @@ impl<M> RankState<M> {
     /// Creates the state of a run that begins with `built`. Every rank calls it.
     ///
     /// # Errors
-    /// As [`Optimizer::with_groups`].
+    /// As [`RunOptimizer::new`].
     pub fn new(
         rank: Rank,
         built: Built<M>,
         pipeline: Option<Pipeline>,
-        settings: &OptimizerConfig,
+        config: &Config,
     ) -> Result<Self, OptimizerError> {
-        let (rule, groups) = (settings.rule(), ParamGroups::default());
-        let optimizer = Optimizer::with_groups(&rank, &built.units, rule, &groups)?;
-        let average = settings.ema.map(|decay| Ema::new(&rank, &built.units, decay));
+        let optimizer = RunOptimizer::new(&rank, &built.units, config)?;
+        let average = config.optimizer.ema.map(|decay| Ema::new(&rank, &built.units, decay));
         Ok(RankState { rank, built, pipeline, optimizer, average })
     }
 
@@ -57,8 +58,10 @@ pub struct StepStats {
     pub loss: f64,
     /// Tokens that the loss averages over.
     pub tokens: u64,
-    /// Gradient norm before clipping.
+    /// Gradient norm before clipping: the mean of those of the replicas, if they train apart.
     pub grad_norm: f64,
+    /// Mean squared norm of the gradient of a micro-batch, if it is measured.
+    pub first_squares: Option<f64>,
     pub lr: f64,
     pub seconds: f64,
     /// Times of the pipeline schedule on this rank, if the mesh has a `pp` axis.
@@ -126,10 +129,14 @@ pub fn train_step<T: Task>(
         observed.loss(loss.value());
         observed.gradients(built, &gradients);
     }
+    let micro_batches = input.micro_batches.len();
+    let first_squares = rank.sums_first_squares().then(|| gradients.first_squares(micro_batches));
     let grad_norm = match settings.clip {
         Some(max_norm) => gradients.clip(max_norm),
         None => gradients.norm(),
     };
+    // Each replica is clipped by its own norm; all of them leave out the update if one has to.
+    let grad_norm = rank.mean_over_replicas(&Site::new("gradient norms"), grad_norm);
     if found.is_none() {
         let local = || gradients.local_squares();
         found = stop_at(find_non_finite("gradient norm", grad_norm, local), on_nan)?;
@@ -138,9 +145,12 @@ pub fn train_step<T: Task>(
     let lr = settings.lr.rate_at(input.step);
     let span = scope::begin_span();
     match average {
-        _ if found.is_some() => optimizer.skip(gradients),
-        Some(average) => optimizer.step_and_average(lr, gradients, average),
-        None => optimizer.step(lr, gradients),
+        _ if found.is_some() => optimizer.inner.skip(gradients),
+        Some(average) => optimizer.inner.step_and_average(lr, gradients, average),
+        None => optimizer.inner.step(lr, gradients),
+    }
+    if input.synchronizes {
+        optimizer.synchronize();
     }
     scope::end_span("optimizer", span);
 
@@ -151,6 +161,7 @@ pub fn train_step<T: Task>(
         loss,
         tokens,
         grad_norm,
+        first_squares,
         lr,
         seconds,
         pipeline: pipeline_times,

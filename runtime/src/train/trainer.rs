@@ -8,6 +8,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use crate::checkpoint::Checkpoint;
+use crate::comm::__internal::run_reports::report_start;
 use crate::comm::{LaunchOptions, RankComms, launch_coded, launch_rank};
 use crate::os::exit_code::exit_on_panic;
 use crate::os::{ignore_file_size_signal, watch_stop_signals};
@@ -15,6 +16,7 @@ use crate::tensor::Rank;
 use crate::trace::Tracer;
 use meshwright_sim::cluster::SizedCluster;
 
+use super::auto_batch::choose_sizes;
 use super::config::{Config, ConfigError, MeshSetting, ModelSource, RunSettings};
 use super::console::print_line;
 use super::flight::{announce_flight, flight_folder};
@@ -60,6 +62,7 @@ pub struct TaskTrainer<T> {
 /// Prepares the process of a program that trains, before anything starts a thread.
 pub(super) fn begin_program() {
     start_clock();
+    report_start();
     ignore_file_size_signal();
     watch_stop_signals();
     #[cfg(feature = "cuda")]
@@ -82,7 +85,8 @@ impl<T: Task> TaskTrainer<T> {
         let accepted = settings.accept_keys.clone().unwrap_or_default();
         let paths = (settings.init_from.as_mut(), settings.tokenizer.as_mut());
         fetch_models::<ConfigOf<T>>(paths.0, paths.1, &accepted)?;
-        let settings = with_vocab_of_data::<T>(settings)?;
+        let mut settings = with_vocab_of_data::<T>(settings)?;
+        let auto = settings.take_auto_sizes()?;
         if !T::READS_TOKENS && settings.is_given("sample-tokens") && settings.sample_tokens > 0 {
             return Err(Error::Input(format!(
                 "--sample-tokens: the task {} continues no text; leave it out",
@@ -105,6 +109,8 @@ impl<T: Task> TaskTrainer<T> {
         let (Some(MeshSetting::Auto(ranks)), None) = (settings.mesh, settings.preflight) else {
             let config = settings.resolve()?.for_preflight();
             let machine = open_machine(&config)?;
+            let config = choose_sizes::<T>(config, auto, &*machine)
+                .inspect_err(|error| machine.announce_failure(error))?;
             return TaskTrainer::prepare(config, machine, resumed, files);
         };
         let (config, machine) = choose_on_machine::<T>(&settings, ranks, resumed.is_some())?;
@@ -150,6 +156,7 @@ impl<T: Task> TaskTrainer<T> {
         files: DryRunFiles,
     ) -> Result<TaskTrainer<T>> {
         start_clock();
+        report_start();
         let machine: Arc<dyn Machine> = Arc::from(machine);
         let prepare = || {
             if let Some(store) = machine.store() {

@@ -13,6 +13,7 @@ pub mod __internal {
     pub use crate::checkpoint::hf::weight_files::files_of_index;
     pub use crate::data::lfs::{IS_LFS_POINTER, is_lfs_pointer};
     pub use crate::family::list::model_types;
+    pub use crate::state_dict::replica_state::{kind_of_replica, replicas_in, without_replica};
     pub use crate::state_dict::snapshot::StateSnapshot;
     pub use crate::state_dict::training_state::{
         load_checkpoint, saved_elements, saved_kinds_of, state_kinds_in, training_tensors,

@@ -8,12 +8,13 @@ use std::thread;
 use std::time::Duration;
 
 use meshwright::backend::{Backend, DType};
-use meshwright::comm::RankComms;
+use meshwright::bench::{COLLECTIVES, measure_collective};
 use meshwright::comm::nccl::{MessagePath, NcclEngine, NcclSettings};
+use meshwright::comm::{LaunchOptions, RankComms};
 use meshwright::models::llama::Llama;
 use meshwright::nn::ContextStyle;
 use meshwright::tensor::{Rank, Settings as RankSettings, ZeroStage};
-use meshwright::train::{Gpus, LanguageModel, Machine, Result};
+use meshwright::train::{Gpus, LanguageModel, Machine, Result, run_on_machine};
 use meshwright_cuda::Driver;
 use meshwright_gpu_sim::{SimDriver, not_checked_on_gpu};
 use meshwright_tests::compare::{Report, assert_same_bits};
@@ -100,6 +101,26 @@ impl Machine for Cluster {
 
     fn peak_flops(&self, dtype: DType) -> Option<f64> {
         self.gpus.peak_flops(dtype)
+    }
+}
+
+/// `meshwright bench comm` carries out every collective over the library.
+#[test]
+fn collectives_are_measured() {
+    if not_checked_on_gpu() {
+        return;
+    }
+    let (size, shape) = (1536, "dp=3".parse().unwrap());
+    let measure = |rank: &Rank| {
+        let time = |one| Ok((one, measure_collective(rank, one, size, DType::F32)?));
+        COLLECTIVES.iter().map(time).collect::<Result<Vec<_>>>()
+    };
+    let options = LaunchOptions::default();
+    for (one, time) in run_on_machine(&Cluster::new(3), &shape, &options, measure).unwrap() {
+        assert!(time.seconds > 0.0 && time.calls > 0, "{}", one.name);
+        if one.call.is_some() {
+            assert_eq!(time.sent as f64, size as f64 * one.bus_factor(3), "{}", one.name);
+        }
     }
 }
 

@@ -82,6 +82,9 @@ pub struct FlightCall {
     /// The time at which the transfer began, if it is known.
     pub started: Option<u64>,
     pub ended: Option<u64>,
+    /// Time of its long steps in microseconds, if there were some.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub slow_steps: Option<u64>,
 }
 
 /// The sequences of calls of a group; each keeps its order.

@@ -87,6 +87,8 @@ struct Times {
     index: AtomicU64,
     started: AtomicU64,
     ended: AtomicU64,
+    /// Nanoseconds of long steps of the call.
+    slow_steps: AtomicU64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -153,6 +155,7 @@ impl FlightRecorder {
             times[slot].index.store(index, Relaxed);
             times[slot].started.store(0, Relaxed);
             times[slot].ended.store(0, Relaxed);
+            times[slot].slow_steps.store(0, Relaxed);
         } else {
             ring.entries.reserve_exact(CAPACITY);
             self.times.get_or_init(|| (0..CAPACITY).map(|_| Times::default()).collect());
@@ -177,6 +180,14 @@ impl FlightRecorder {
             && times.ended.load(Relaxed) == 0
         {
             times.ended.store(self.nanos(at).max(1), Relaxed);
+        }
+    }
+
+    /// Adds the time of a long step of a call.
+    #[cfg(feature = "mpi")]
+    pub fn add_slow_step(&self, index: u64, time: Duration) {
+        if let Some(times) = self.times_of(index) {
+            times.slow_steps.fetch_add(time.as_nanos() as u64, Relaxed);
         }
     }
 
@@ -275,6 +286,7 @@ impl FlightRecorder {
             issued: micros(entry.issued),
             started: known(&times.started).map(micros),
             ended: known(&times.ended).map(micros),
+            slow_steps: known(&times.slow_steps).map(|nanos| nanos / 1000),
         })
     }
 

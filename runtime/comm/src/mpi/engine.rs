@@ -108,6 +108,10 @@ const STARTING: &str = "start of MPI";
 
 type Started = Result<GroupIndices, String>;
 
+fn is_set(variable: &str) -> bool {
+    std::env::var_os(variable).is_some_and(|value| !value.is_empty())
+}
+
 /// Initializes the library on its thread, and reports the groups, or the reason why this process cannot be a rank.
 fn start_library(
     shape: &MeshShape,
@@ -115,6 +119,12 @@ fn start_library(
     started: &SyncSender<Started>,
 ) -> Option<(MpiLibrary, MpiGroups)> {
     let start = || {
+        if is_set("OMPI_COMM_WORLD_SIZE") && !is_set("HOME") {
+            return Err(
+                "HOME is not set, without which Open MPI ends the process; set it to a folder"
+                    .into(),
+            );
+        }
         let library = MpiLibrary::initialize()?;
         let (ranks, processes) = (shape.world_size(), library.size(library.world())?);
         if processes != ranks {

@@ -15,6 +15,9 @@ use super::library::{MpiComm, MpiLibrary};
 use super::memory::CallMemory;
 use super::plan::{CallPlan, CallStep, MemoryRegion, MemoryRun, MpiTransfer, plan_call};
 
+/// Time from which on a step of a call is noted. Most take microseconds.
+const LONG_STEP: Duration = Duration::from_millis(1);
+
 /// A call that a rank has issued.
 pub struct MpiJob {
     pub call: Arc<Call>,
@@ -111,8 +114,23 @@ impl RunningMpiJob {
         Ok(true)
     }
 
-    /// Advances the call as far as possible. Returns true if anything was done.
+    /// Advances the call as far as possible. Returns true if anything was done. A step that takes long is noted: the
+    /// library, or the process, is slower than those of others.
     pub fn advance(
+        &mut self,
+        library: &MpiLibrary,
+        comm: MpiComm,
+    ) -> Result<bool, MpiExchangeError> {
+        let begun = Instant::now();
+        let advanced = self.advance_steps(library, comm);
+        let taken = begun.elapsed();
+        if taken > LONG_STEP {
+            self.job.member.accounting.add_slow_step(&self.job.call, taken);
+        }
+        advanced
+    }
+
+    fn advance_steps(
         &mut self,
         library: &MpiLibrary,
         comm: MpiComm,

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use meshwright_os::exit_code::{LOST, REFUSED};
 
+use crate::RankExit;
+
 /// An error of the TCP store.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -48,6 +50,42 @@ pub enum StoreError {
         waited: Duration,
         /// The error of the last attempt.
         error: io::Error,
+    },
+    /// The address of rank 0 is unknown.
+    #[error(
+        "rank {rank} finds no address of MASTER_ADDR in {address} ({error}); set it to the name or the address of the \
+         host of rank 0"
+    )]
+    Unresolved {
+        /// The connecting rank.
+        rank: usize,
+        /// The address of rank 0.
+        address: String,
+        /// The error of the last attempt.
+        error: io::Error,
+    },
+    /// Ranks have not connected in time.
+    #[error(
+        "rank 0 waited {} s for {missing} of {world} at {address}; check that the launcher has started this program as \
+         often, and that MASTER_ADDR and MASTER_PORT are the same in all processes", waited.as_secs_f64()
+    )]
+    Absent {
+        /// The ranks: `ranks 1, 2`.
+        missing: String,
+        /// World size.
+        world: usize,
+        /// Address of the store.
+        address: String,
+        /// Time waited.
+        waited: Duration,
+    },
+    /// A rank has ended while others were waited for.
+    #[error("rank {rank} {exit}")]
+    Ended {
+        /// The rank.
+        rank: usize,
+        /// The end of the rank.
+        exit: RankExit,
     },
     /// The program that listens is not the store of rank 0, or has exited.
     #[error(
@@ -104,11 +142,14 @@ impl StoreError {
             StoreError::Listen { .. }
             | StoreError::OtherHost { .. }
             | StoreError::NotAStore { .. }
+            | StoreError::Unresolved { .. }
             | StoreError::Token(_)
             | StoreError::Refused { .. } => REFUSED,
-            StoreError::Connect { .. } | StoreError::Missing { .. } | StoreError::Lost { .. } => {
-                LOST
-            }
+            StoreError::Connect { .. }
+            | StoreError::Absent { .. }
+            | StoreError::Missing { .. }
+            | StoreError::Lost { .. } => LOST,
+            StoreError::Ended { exit, .. } => exit.exit_code(),
         }
     }
 }

@@ -13,9 +13,11 @@ use super::notices::Notices;
 use super::protocol::StoreRequest;
 
 /// Time between two heartbeats.
-const PERIOD: Duration = Duration::from_secs(1);
+pub const HEARTBEAT_PERIOD: Duration = Duration::from_secs(1);
 /// Longest time between two heartbeats that counts as silence of the store. A longer one was a pause of this process.
 const LONGEST_PERIOD: Duration = Duration::from_secs(2);
+/// Shortest wait, when the limit is near.
+const SHORTEST_WAIT: Duration = Duration::from_millis(50);
 /// Silence of the store after which no further heartbeats are sent: it would not read them.
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -38,14 +40,18 @@ impl Heartbeats {
     /// Sends heartbeats until the sender of `stop` is dropped.
     pub fn run(self, stop: &Receiver<()>) {
         let mut last = Instant::now();
+        // The last reply was sent up to a period before rank 0 fell silent.
+        let limit = self.limit + HEARTBEAT_PERIOD;
+        let mut silence = Duration::ZERO;
         loop {
             self.send();
-            if stop.recv_timeout(PERIOD) != Err(RecvTimeoutError::Timeout) {
+            let wait = limit.saturating_sub(silence).clamp(SHORTEST_WAIT, HEARTBEAT_PERIOD);
+            if stop.recv_timeout(wait) != Err(RecvTimeoutError::Timeout) {
                 return;
             }
-            let silence = self.notices.pass_time(last.elapsed().min(LONGEST_PERIOD));
+            silence = self.notices.pass_time(last.elapsed().min(LONGEST_PERIOD));
             last = Instant::now();
-            if self.rank != 0 && silence >= self.limit {
+            if self.rank != 0 && silence >= limit {
                 let text = format!("{} s", self.limit.as_secs_f64());
                 self.notices.lose_store(RankExit::Silent(text.into()));
                 // Ends the requests that wait for a reply.

@@ -1,7 +1,23 @@
 //! The address on which rank 0 listens.
 
 use std::io;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, ToSocketAddrs};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, ToSocketAddrs};
+
+use super::rank_assignment::RankAssignment;
+
+/// Returns the assignment of rank 0 with an address at which it reaches itself: if its host is named, a loopback
+/// address, as a cluster may publish the name later.
+pub fn assignment_on_host(assignment: &RankAssignment) -> RankAssignment {
+    let (host, port) = assignment.master.rsplit_once(':').unwrap_or_default();
+    let own = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let first = |name: &str| name.trim().split('.').next().unwrap_or_default().to_owned();
+    let is_address = host.starts_with('[') || host.parse::<IpAddr>().is_ok();
+    let mut found = assignment.clone();
+    if !is_address && !own.trim().is_empty() && first(host) == first(&own) {
+        found.master = format!("127.0.0.1:{port}");
+    }
+    found
+}
 
 /// The listener of rank 0.
 #[derive(Debug)]
@@ -18,7 +34,7 @@ pub fn listen(master: &str) -> io::Result<Listening> {
     let (host, port) = master.rsplit_once(':').unwrap_or((master, ""));
     let port: u16 = port.parse().map_err(|_| io::Error::other("it has no port"))?;
     let host = host.trim_start_matches('[').trim_end_matches(']');
-    let is_meant_local = host == "localhost" || host.parse::<std::net::IpAddr>().is_ok();
+    let is_meant_local = host == "localhost" || host.parse::<IpAddr>().is_ok();
     // A name that is not known yet is looked for again when rank 0 connects.
     let addresses: Vec<SocketAddr> =
         master.to_socket_addrs().map(|found| found.collect()).unwrap_or_default();

@@ -5,6 +5,7 @@
 //! identifier of the communicators is distributed. It stays open during the run, and notifies every rank when another
 //! one exits, or sends no heartbeat any more. Processes prove that they know the [`Token`] of the job.
 
+mod arrivals;
 mod error;
 mod handshake;
 mod heartbeat;

@@ -4,6 +4,7 @@ use std::io::{self, BufReader, ErrorKind, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
+use super::arrivals::WaitReports;
 use super::error::StoreError;
 use super::handshake::{CHALLENGE, Challenge, Greeting, HandshakeSide, is_proven, prove};
 use super::keep_alive::enable_keep_alive;
@@ -20,6 +21,10 @@ const HANDSHAKE_TIME: Duration = Duration::from_secs(20);
 /// Time in which connections that end during the handshake are tried again: a store that many connections overwhelm
 /// drops some of them.
 const CLOSED_TIME: Duration = Duration::from_secs(3);
+/// Time in which the name of another host becomes known: clusters publish it when its process has started.
+const NAME_TIME: Duration = Duration::from_secs(60);
+/// Time in which the name of the own host becomes known.
+const OWN_NAME_TIME: Duration = Duration::from_secs(5);
 /// Longest wait for the token file that rank 0 has written: a network file system shows it a minute later at most.
 const TOKEN_TIME: Duration = Duration::from_secs(120);
 
@@ -34,6 +39,8 @@ pub struct Admission {
 
 /// The reason why an attempt has failed.
 enum Attempt {
+    /// The name of the host is not known.
+    Unresolved(io::Error),
     /// Nothing listens at the address.
     Unreachable(io::Error),
     /// The connection has ended.
@@ -46,21 +53,50 @@ enum Attempt {
     Refused(String),
 }
 
-/// Connects to the store of the job and is admitted, within `timeout`.
+impl Attempt {
+    /// Returns the reason, if the attempt is repeated.
+    fn reason(&self) -> Option<String> {
+        match self {
+            Attempt::Unresolved(error) | Attempt::Unreachable(error) | Attempt::Closed(error) => {
+                Some(error.to_string())
+            }
+            Attempt::Token(problem) => Some(problem.clone()),
+            Attempt::NotAStore(_) | Attempt::Refused(_) => None,
+        }
+    }
+}
+
+/// Connects to the store of the job and is admitted, within `timeout`. `report` gets a line about the wait, now and
+/// then.
 pub fn join(
     assignment: &RankAssignment,
     token: &TokenSource,
     timeout: Duration,
+    report: fn(&str),
 ) -> Result<Admission, StoreError> {
-    let (rank, address, start) = (assignment.rank, assignment.master.clone(), Instant::now());
+    let (rank, address) = (assignment.rank, assignment.master.clone());
+    let unresolved_time = if rank == 0 { OWN_NAME_TIME } else { NAME_TIME };
+    let mut reports = WaitReports::begin();
     let mut closed_since = None;
     loop {
         let failure = match attempt(assignment, token, timeout) {
             Ok(admission) => return Ok(admission),
             Err(failure) => failure,
         };
-        let passed = start.elapsed();
+        let passed = reports.waited();
+        // One rank is enough, and every run of several has a rank 1.
+        if let (1, Some(waited), Some(reason)) = (rank, reports.due(), failure.reason()) {
+            report(&format!(
+                "waiting for rank 0 at {address} for {:.0} s: {reason}; it is given up after {} s",
+                waited.as_secs_f64(),
+                timeout.as_secs_f64()
+            ));
+        }
         match failure {
+            Attempt::Unresolved(error) if passed >= timeout.min(unresolved_time) => {
+                return Err(StoreError::Unresolved { rank, address, error });
+            }
+            Attempt::Unresolved(_) => {}
             Attempt::Unreachable(error) if closed_since.is_none() && passed >= timeout => {
                 return Err(StoreError::Connect { rank, address, waited: timeout, error });
             }
@@ -92,7 +128,7 @@ fn attempt(
     source: &TokenSource,
     timeout: Duration,
 ) -> Result<Admission, Attempt> {
-    let out = connect_to(&assignment.master, timeout).map_err(Attempt::Unreachable)?;
+    let out = connect_to(&assignment.master, timeout)?;
     // Read when rank 0 listens, so after it has written the file.
     let token = match source {
         TokenSource::None => None,
@@ -100,10 +136,6 @@ fn attempt(
         TokenSource::HomeFolder(file) => file.read().map_err(Attempt::Token)?,
     };
     let mut input = prepare(&out).map_err(Attempt::Closed)?;
-    let ended = |error: io::Error| match error.kind() {
-        ErrorKind::InvalidData => Attempt::NotAStore(error),
-        _ => Attempt::Closed(error),
-    };
     let proof = challenge(&mut input, &out, assignment, token.as_ref(), source)?;
     (&out).write_all(&proof).map_err(ended)?;
     let reply = StoreMessage::read(&mut input).map_err(ended)?;
@@ -115,6 +147,18 @@ fn attempt(
         }
         StoreMessage::Refused(reason) => Err(Attempt::Refused(reason)),
         _ => Err(Attempt::NotAStore(unknown_protocol())),
+    }
+}
+
+/// Returns the failure of a connection that was accepted.
+fn ended(error: io::Error) -> Attempt {
+    match error.kind() {
+        ErrorKind::InvalidData => Attempt::NotAStore(error),
+        ErrorKind::WouldBlock | ErrorKind::TimedOut => {
+            let text = format!("it does not answer within {} s", HANDSHAKE_TIME.as_secs());
+            Attempt::Closed(io::Error::new(ErrorKind::TimedOut, text))
+        }
+        _ => Attempt::Closed(error),
     }
 }
 
@@ -149,10 +193,7 @@ fn challenge(
     let store = match reply {
         Ok(Ok(store)) => store,
         Ok(Err(reason)) => return Err(Attempt::Refused(reason)),
-        Err(error) if error.kind() == ErrorKind::InvalidData => {
-            return Err(Attempt::NotAStore(error));
-        }
-        Err(error) => return Err(Attempt::Closed(error)),
+        Err(error) => return Err(ended(error)),
     };
     if is_proven(token, &greeting, &store.challenge, HandshakeSide::Store, &store.proof) {
         return Ok(prove(token, &greeting, &store.challenge, HandshakeSide::Rank));
@@ -182,16 +223,19 @@ fn unknown_protocol() -> io::Error {
 }
 
 /// Connects to the first address of a host that accepts.
-fn connect_to(address: &str, timeout: Duration) -> io::Result<TcpStream> {
-    let mut last = io::Error::new(ErrorKind::NotFound, "the name has no address");
-    for address in address.to_socket_addrs()? {
-        match TcpStream::connect_timeout(&address, timeout.max(RETRY_PERIOD)) {
-            // A connection to a port that nothing listens at may be one with itself.
-            Ok(stream) if stream.local_addr()? == stream.peer_addr()? => {
-                last = ErrorKind::ConnectionRefused.into();
-            }
-            Ok(stream) => return Ok(stream),
-            Err(error) => last = error,
+fn connect_to(address: &str, timeout: Duration) -> Result<TcpStream, Attempt> {
+    let addresses = address.to_socket_addrs().map_err(Attempt::Unresolved)?;
+    let no_address = io::Error::new(ErrorKind::NotFound, "the name has no address");
+    let mut last = Attempt::Unresolved(no_address);
+    // A connection to a port that nothing listens at may be one with itself.
+    let is_to_itself =
+        |stream: &TcpStream| Ok::<_, io::Error>(stream.local_addr()? == stream.peer_addr()?);
+    for address in addresses {
+        let connected = TcpStream::connect_timeout(&address, timeout.max(RETRY_PERIOD));
+        match connected.and_then(|stream| Ok((is_to_itself(&stream)?, stream))) {
+            Ok((false, stream)) => return Ok(stream),
+            Ok((true, _)) => last = Attempt::Unreachable(ErrorKind::ConnectionRefused.into()),
+            Err(error) => last = Attempt::Unreachable(error),
         }
     }
     Err(last)

@@ -2,15 +2,16 @@
 
 use std::io::{self, Write};
 use std::net::{Shutdown, TcpStream};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::{Peers, RankExit, RankProgress};
 
+use super::arrivals::Arrivals;
 use super::error::StoreError;
 use super::heartbeat::{Heartbeats, ReadProgress};
-use super::listen::listen;
+use super::listen::{assignment_on_host, listen};
 use super::notices::{Notices, StoreReply};
 use super::protocol::StoreRequest;
 use super::random::random_digits;
@@ -23,6 +24,10 @@ use super::token_source::TokenSource;
 
 /// Time that a reply may take in addition to the timeout of the store.
 const REPLY_MARGIN: Duration = Duration::from_secs(10);
+/// Time between two looks for failed ranks while a reply is waited for.
+const REPLY_POLL: Duration = Duration::from_millis(100);
+/// Time in which a reply may come after a rank has failed.
+const FAILURE_TIME: Duration = Duration::from_secs(2);
 /// Time that a rank waits for the announcement of its exit.
 const ANNOUNCE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time in which rank 0 has to reach itself at an address that its host does not have.
@@ -37,6 +42,8 @@ pub struct StoreOptions {
     pub heartbeat_limit: Duration,
     /// The source of the job's token. Default: none.
     pub token: TokenSource,
+    /// Gets lines about ranks that are waited for: after 5 s, and then ever more seldom. Default: nothing is reported.
+    pub report_wait: fn(&str),
 }
 
 impl Default for StoreOptions {
@@ -45,6 +52,7 @@ impl Default for StoreOptions {
             timeout: Duration::from_secs(600),
             heartbeat_limit: Duration::from_secs(60),
             token: TokenSource::None,
+            report_wait: |_| {},
         }
     }
 }
@@ -67,6 +75,9 @@ pub struct Store {
     warnings: Vec<String>,
     /// The token file that this rank has written.
     published: Option<(HomeFile, Token)>,
+    /// The ranks that have connected, on rank 0.
+    arrivals: Option<Arc<Arrivals>>,
+    report_wait: fn(&str),
 }
 
 impl Store {
@@ -77,7 +88,7 @@ impl Store {
     /// If rank 0 cannot listen, cannot be reached, or refuses this process as one of another job.
     pub fn open(assignment: &RankAssignment, options: &StoreOptions) -> Result<Store, StoreError> {
         if assignment.rank != 0 {
-            let admission = join(assignment, &options.token, options.timeout)?;
+            let admission = join(assignment, &options.token, options.timeout, options.report_wait)?;
             return Store::admitted(assignment, options, admission);
         }
         let mut warnings = Vec::new();
@@ -96,17 +107,21 @@ impl Store {
             warnings.push(no_token("there is no home folder for a token"));
         }
         let remove_published = || published.iter().for_each(|(file, token)| file.remove(token));
-        let served = serve(assignment, options, token.clone(), published.clone());
+        let arrivals = Arc::<Arrivals>::default();
+        let tokens = (token.clone(), published.clone());
+        let served = serve(assignment, options, tokens, &arrivals);
         let joined = served.and_then(|is_at_address| {
             let source = token.map_or(TokenSource::None, TokenSource::Given);
             if is_at_address {
-                return join(assignment, &source, options.timeout);
+                return join(assignment, &source, options.timeout, |_| {});
             }
             let address = assignment.master.clone();
             warnings.push(format!(
                 "rank 0 listens on every address of this host, as it has none of MASTER_ADDR in {address}"
             ));
-            let joined = join(assignment, &source, options.timeout.min(OTHER_HOST_TIME));
+            let timeout = options.timeout.min(OTHER_HOST_TIME);
+            let own = assignment_on_host(assignment);
+            let joined = join(&own, &source, timeout, |_| {});
             joined.map_err(|error| match error {
                 StoreError::Connect { error, .. } | StoreError::NotAStore { error, .. } => {
                     StoreError::OtherHost { address, error }
@@ -118,6 +133,7 @@ impl Store {
         let store = Store::admitted(assignment, options, admission);
         let mut store = store.inspect_err(|_| remove_published())?;
         (store.warnings, store.published) = (warnings, published);
+        store.arrivals = Some(arrivals);
         Ok(store)
     }
 
@@ -162,9 +178,39 @@ impl Store {
                 run_id,
                 warnings: Vec::new(),
                 published: None,
+                arrivals: None,
+                report_wait: options.report_wait,
             })
         };
         start().map_err(|error| StoreError::Lost { rank, address, error })
+    }
+
+    /// Waits on rank 0 until all ranks have connected, for at most the timeout; the others do not wait.
+    ///
+    /// # Errors
+    /// Ranks that have not connected, and one that has ended meanwhile.
+    pub fn await_ranks(&self) -> Result<(), StoreError> {
+        let Some(arrivals) = &self.arrivals else { return Ok(()) };
+        let RankAssignment { world, master: address, .. } = self.assignment.clone();
+        let timeout = self.timeout;
+        let report = |missing: &str, waited: Duration| {
+            (self.report_wait)(&format!(
+                "waiting for {missing} of {world} at {address} for {:.0} s; given up after {} s",
+                waited.as_secs_f64(),
+                timeout.as_secs_f64()
+            ));
+        };
+        let is_over = |waited| waited >= timeout || self.failed_peer().is_some();
+        match (arrivals.await_all(world, is_over, report), self.failed_peer()) {
+            (None, _) => Ok(()),
+            (Some(_), Some((rank, exit))) => Err(StoreError::Ended { rank, exit }),
+            (Some(missing), None) => Err(StoreError::Absent {
+                missing,
+                world,
+                address: address.clone(),
+                waited: timeout,
+            }),
+        }
     }
 
     /// The rank assignment of this process.
@@ -228,14 +274,34 @@ impl Store {
         let bytes = request.to_bytes()?;
         let replies = self.replies.lock().unwrap_or_else(PoisonError::into_inner);
         self.out.lock().unwrap_or_else(PoisonError::into_inner).write_all(&bytes)?;
-        replies.recv_timeout(timeout).map_err(|error| {
+        self.next_reply(&replies, Instant::now() + timeout).map_err(|error| {
             // A late reply would be taken for that to the next request.
             let _ = self.stream.shutdown(Shutdown::Both);
             match self.notices.first_failure() {
-                Some((0, exit)) => io::Error::other(format!("rank 0 {exit}")),
-                _ => io::Error::other(error.to_string()),
+                Some((rank, exit)) => io::Error::other(format!("rank {rank} {exit}")),
+                None => io::Error::other(error.to_string()),
             }
         })
+    }
+
+    /// Waits for a reply. One that waits for a rank is given up soon after a rank has failed, as it may be that one.
+    fn next_reply(
+        &self,
+        replies: &Receiver<StoreReply>,
+        mut deadline: Instant,
+    ) -> Result<StoreReply, RecvTimeoutError> {
+        let mut has_failed = false;
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            match replies.recv_timeout(left.min(REPLY_POLL)) {
+                Err(RecvTimeoutError::Timeout) if !left.is_zero() => {}
+                reply => return reply,
+            }
+            if !has_failed && self.notices.first_failure().is_some() {
+                has_failed = true;
+                deadline = deadline.min(Instant::now() + FAILURE_TIME);
+            }
+        }
     }
 
     fn missing_key(&self, key: &str, reason: String) -> StoreError {
@@ -283,8 +349,8 @@ impl Drop for Store {
 fn serve(
     assignment: &RankAssignment,
     options: &StoreOptions,
-    token: Option<Token>,
-    published: Option<(HomeFile, Token)>,
+    (token, published): (Option<Token>, Option<(HomeFile, Token)>),
+    arrivals: &Arc<Arrivals>,
 ) -> Result<bool, StoreError> {
     let address = assignment.master.clone();
     let start = || -> io::Result<bool> {
@@ -296,6 +362,7 @@ fn serve(
             heartbeat_limit: options.heartbeat_limit,
             token,
             run_id: random_digits()?[..16].to_owned(),
+            arrivals: Arc::clone(arrivals),
             // The others have read the file.
             when_complete: published.map(|(file, token)| {
                 Box::new(move || file.remove(&token)) as Box<dyn FnOnce() + Send>

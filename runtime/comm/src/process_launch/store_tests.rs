@@ -96,6 +96,60 @@ fn waits_time_out() {
 }
 
 #[test]
+fn absent_ranks_are_named() {
+    let store = open(&assignment(0, 3, free_port()), Duration::from_millis(150)).unwrap();
+    let error = store.await_ranks().unwrap_err();
+    let text = error.to_string();
+    assert!(text.starts_with("rank 0 waited 0.15 s for ranks 1, 2 of 3 at 127.0.0.1:"), "{text}");
+    assert_eq!(error.exit_code(), 3);
+    // A rank that has come, and failed, is the reason.
+    let port = free_port();
+    let first = open(&assignment(0, 3, port), PATIENT).unwrap();
+    let second = open(&assignment(1, 3, port), PATIENT).unwrap();
+    second.announce_exit(&RankExit::Failed { error: "no such file".into(), code: 2 });
+    let error = first.await_ranks().unwrap_err();
+    assert_eq!(
+        (error.to_string().as_str(), error.exit_code()),
+        ("rank 1 has failed (no such file)", 2)
+    );
+    let whole: Vec<Store> = (0..2)
+        .scan(free_port(), |port, rank| open(&assignment(rank, 2, *port), PATIENT).ok())
+        .collect();
+    whole.iter().for_each(|store| store.await_ranks().unwrap());
+}
+
+/// A value of a rank that has ended does not come.
+#[test]
+fn a_wait_for_a_key_ends_with_a_failed_rank() {
+    let port = free_port();
+    let first = open(&assignment(0, 2, port), Duration::from_secs(600)).unwrap();
+    drop(open(&assignment(1, 2, port), PATIENT).unwrap());
+    let text = first.get("cores of rank 1").unwrap_err().to_string();
+    assert!(text.contains("rank 1 was lost"), "{text}");
+}
+
+#[test]
+fn a_name_without_an_address_is_refused() {
+    for rank in [0, 1] {
+        let master = format!("no-such-host.invalid:{}", free_port());
+        let nowhere = RankAssignment { master, ..assignment(rank, 2, 1) };
+        let error = open(&nowhere, Duration::from_millis(100)).unwrap_err();
+        assert!(matches!(error, StoreError::Unresolved { .. }), "{error}");
+        assert!(error.to_string().contains("MASTER_ADDR in no-such-host.invalid:"), "{error}");
+        assert_eq!(error.exit_code(), 2);
+    }
+}
+
+/// A cluster publishes the name of a host when the process there has started.
+#[test]
+fn rank_0_needs_no_address_of_its_host() {
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
+    let master = format!("{}.no-such-domain.invalid:{}", host.trim(), free_port());
+    let store = open(&RankAssignment { master, ..assignment(0, 2, 1) }, PATIENT).unwrap();
+    assert!(store.warnings()[1].contains("listens on every address"), "{:?}", store.warnings());
+}
+
+#[test]
 fn lost_rank_0_is_reported_while_connecting() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -208,7 +262,8 @@ fn keys_and_values_have_limits() {
 #[test]
 fn an_address_of_another_host_is_named() {
     // Reserved for documentation.
-    let elsewhere = RankAssignment { master: "192.0.2.1:29500".into(), ..assignment(0, 2, 1) };
+    let master = format!("192.0.2.1:{}", free_port());
+    let elsewhere = RankAssignment { master, ..assignment(0, 2, 1) };
     let error = open(&elsewhere, Duration::from_millis(100)).unwrap_err();
     assert!(matches!(error, StoreError::OtherHost { .. }), "{error}");
     assert_eq!(error.exit_code(), 2);

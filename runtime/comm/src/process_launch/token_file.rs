@@ -4,11 +4,14 @@ use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use super::random::random_digits;
 use super::rank_assignment::RankAssignment;
 use super::token::Token;
 
+/// Age of token files that are removed: no job waits so long for its ranks.
+const MAX_AGE: Duration = Duration::from_secs(24 * 3600);
 /// Largest token file in bytes.
 const MAX_SIZE: u64 = 4096;
 
@@ -43,9 +46,10 @@ impl HomeFile {
     /// A file or folder that others can read or write, or that is not a file of this user.
     pub fn read(&self) -> Result<Option<Token>, String> {
         let path = self.path();
-        let text = match read_secret(&path, libc::O_NOFOLLOW) {
+        let text = match read_secret(&path) {
             Ok(text) => text,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            // Rank 0 could not write there either, if it has the same home folder.
+            Err(error) if is_unreachable(&error) => return Ok(None),
             Err(error) => return Err(format!("{}: {error}", path.display())),
         };
         self.check_folders().map_err(|error| error.to_string())?;
@@ -72,6 +76,7 @@ impl HomeFile {
             }
         }
         self.check_folders()?;
+        self.remove_old();
         let digits = random_digits()?;
         let (path, new) = (self.path(), self.folder().join(format!(".{}", random_digits()?)));
         let written = write_secret(&new, &digits).and_then(|()| fs::rename(&new, &path));
@@ -93,6 +98,19 @@ impl HomeFile {
         if self.read().is_ok_and(|found| found.as_ref() == Some(token)) {
             // It may have been removed.
             let _ = fs::remove_file(self.path());
+        }
+    }
+
+    /// Removes the files of jobs that were killed while they waited for ranks.
+    fn remove_old(&self) {
+        let is_old = |entry: &fs::DirEntry| {
+            let modified = entry.metadata().and_then(|found| found.modified()).ok();
+            let age = modified.and_then(|modified| modified.elapsed().ok());
+            age.is_some_and(|age| age > MAX_AGE)
+        };
+        for entry in fs::read_dir(self.folder()).into_iter().flatten().flatten().filter(is_old) {
+            // Another job may remove it too.
+            let _ = fs::remove_file(entry.path());
         }
     }
 
@@ -120,10 +138,17 @@ impl HomeFile {
 }
 
 /// Reads a file that only its owner can read: this user, or root.
-pub fn read_secret(path: &Path, flags: libc::c_int) -> io::Result<String> {
+pub fn read_secret(path: &Path) -> io::Result<String> {
     // A pipe without a writer is not waited for.
-    let flags = flags | libc::O_NONBLOCK;
-    let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
+    let flags = libc::O_NONBLOCK | libc::O_NOFOLLOW;
+    let opened = OpenOptions::new().read(true).custom_flags(flags).open(path);
+    let file = opened.map_err(|error| match error.raw_os_error() {
+        // Its owner could lead it to another file.
+        Some(libc::ELOOP) => {
+            io::Error::other("it is a symbolic link; name the file to which it leads")
+        }
+        _ => error,
+    })?;
     let found = file.metadata()?;
     if !found.is_file() || found.len() > MAX_SIZE {
         return Err(io::Error::other("it is not a file with a token"));
@@ -140,6 +165,12 @@ pub fn read_secret(path: &Path, flags: libc::c_int) -> io::Result<String> {
     let mut text = String::new();
     file.take(MAX_SIZE).read_to_string(&mut text)?;
     Ok(text)
+}
+
+/// Returns true if a file is missing, or in a folder that this process cannot enter.
+fn is_unreachable(error: &io::Error) -> bool {
+    use io::ErrorKind::{NotADirectory, NotFound, PermissionDenied};
+    matches!(error.kind(), NotFound | NotADirectory | PermissionDenied)
 }
 
 fn write_secret(path: &Path, text: &str) -> io::Result<()> {

@@ -62,6 +62,6 @@ impl TokenSource {
 }
 
 fn read_token(file: &Path) -> Result<Token, String> {
-    let text = read_secret(file, 0).map_err(|error| error.to_string())?;
+    let text = read_secret(file).map_err(|error| error.to_string())?;
     Token::new(&text)
 }

@@ -58,6 +58,12 @@ fn tokens_come_from_the_environment() {
     assert!(by_file().contains("it is not a file with a token"));
     fs::remove_file(&file).unwrap();
     assert!(by_file().contains("No such file"));
+    let target = folder.path().join("target");
+    fs::write(&target, SECRET).unwrap();
+    set_mode(&target, 0o600);
+    symlink(&target, &file).unwrap();
+    assert!(by_file().contains("it is a symbolic link; name the file to which it leads"));
+    fs::remove_file(&file).unwrap();
     fs::create_dir(&file).unwrap();
     assert!(by_file().contains("it is not a file with a token"));
 }
@@ -86,6 +92,40 @@ fn rank_0_writes_a_token_for_the_others() {
     assert_eq!(stores[0].warnings(), &[] as &[String]);
     drop(stores);
     assert_eq!(file.read(), Ok(None));
+}
+
+/// A home folder that is a file, or that does not exist: rank 0 writes no token, and the others need none.
+#[test]
+fn without_a_home_folder_no_token_is_looked_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("file");
+    fs::write(&file, "").unwrap();
+    for home in [file, folder.path().join("none")] {
+        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let open = |rank| {
+            let token = TokenSource::HomeFolder(HomeFile::of_job(&home, &assignment(0, port)));
+            let timeout = Duration::from_secs(20);
+            let options = StoreOptions { timeout, token, ..StoreOptions::default() };
+            Store::open(&assignment(rank, port), &options)
+        };
+        let stores = [0, 1].map(|rank| open(rank).unwrap());
+        assert!(stores[0].warnings()[0].contains("set MESHWRIGHT_TOKEN"), "{stores:?}");
+    }
+}
+
+/// Jobs that were killed while they waited leave their files.
+#[test]
+fn old_token_files_are_removed() {
+    let home = tempfile::tempdir().unwrap();
+    let [old, new] = [7, 8].map(|port| HomeFile::of_job(home.path(), &assignment(0, port)));
+    old.publish().unwrap();
+    let long_ago = std::time::SystemTime::now() - Duration::from_secs(25 * 3600);
+    let file = fs::File::options().write(true).open(old.path()).unwrap();
+    file.set_modified(long_ago).unwrap();
+    new.publish().unwrap();
+    assert!(!old.path().exists() && new.path().exists());
+    old.publish().unwrap();
+    assert!(new.path().exists());
 }
 
 #[test]

@@ -24,10 +24,9 @@ impl Rank {
     /// Returns the local extent on each rank of the process group of the dim's axes, in the order of group ranks. No
     /// dim of samples, whose extent depends on the micro-batch.
     pub(crate) fn extents_of_members(&self, info: &DimInfo, size: usize) -> Vec<Extent> {
-        let (shape, homes, parts) =
-            (self.comms().shape(), self.degree_of(info.home), self.degree_of(info.split));
+        let (homes, parts) = (self.degree_of(info.home), self.degree_of(info.split));
         let on_rank = |member: &usize| {
-            let index = |axes| shape.index_in_group(*member, axes);
+            let index = |axes| self.position_of(*member, axes);
             part_along_home(info.home, size, index(info.home), homes)
                 .split(index(info.split), parts)
         };

@@ -5,7 +5,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::{Arc, Weak};
 
-use crate::layout::{AxisSet, DimInfo};
+use crate::layout::{AxisId, AxisSet, DimInfo};
 use meshwright_backend::{Backend, CachingAllocator, DType, StreamKind};
 use meshwright_comm::__internal::DeviceSpan;
 use meshwright_comm::{RankComms, Timeline};
@@ -217,7 +217,7 @@ impl Rank {
         &self.context.allocator
     }
 
-    /// Returns the seed of initialization and dropout, the same on every rank.
+    /// Returns the seed of the run, the same on every rank.
     pub fn seed(&self) -> u64 {
         self.context.settings.seed
     }
@@ -235,6 +235,17 @@ impl Rank {
     /// Returns true if cross-entropies keep the losses of rows.
     pub(crate) fn keeps_row_losses(&self) -> bool {
         self.context.settings.row_losses
+    }
+
+    /// Returns the axes along which replicas train apart from each other: `dp`, or none.
+    pub(crate) fn local_axes(&self) -> AxisSet {
+        if self.context.settings.local_replicas { AxisSet::of(AxisId::Dp) } else { AxisSet::NONE }
+    }
+
+    /// Returns true if the squares of the gradient of the first micro-batch are summed.
+    #[doc(hidden)]
+    pub fn sums_first_squares(&self) -> bool {
+        self.context.settings.first_squares
     }
 
     /// Returns the limit of logits that a fused head holds at the same time on a device.

@@ -31,6 +31,15 @@ pub struct Settings {
     /// True to keep the sum of the losses of each row of a batch, which cross-entropies compute beside their loss: the
     /// trainer reports the loss of each source of its data. The same on every rank.
     pub row_losses: bool,
+    /// True to train the replicas along `dp` apart from each other, as in local SGD: nothing that a step computes is
+    /// reduced over `dp`, and each replica computes on its rows what it would compute alone. The same on every rank.
+    /// The trainer sets it for `--local-steps`, and synchronizes the replicas.
+    #[doc(hidden)]
+    pub local_replicas: bool,
+    /// True to sum the squares of the gradient of each data rank's first micro-batch in a step, for the gradient noise
+    /// scale: a pass over the gradients, and small reductions over the tensor-parallel ranks. Steps cannot be captured
+    /// as CUDA graphs. The same on every rank.
+    pub first_squares: bool,
 }
 
 /// Steps in which the ranks check what no type can express: that they train one model on one batch.
@@ -58,6 +67,8 @@ impl Settings {
             keeps_last_units: true,
             checks: Checks::EveryStep,
             row_losses: false,
+            local_replicas: false,
+            first_squares: false,
         }
     }
 }

@@ -141,7 +141,8 @@ impl ParamRef {
         const PP: AxisSet = AxisSet::of(AxisId::Pp);
         let gathered = self.is_first_owner().then(gather);
         let first_owner = self.unit.first_owner();
-        let is_of_group_0 = rank.position(AxisSet::ALL.difference(PP)) == 0;
+        // Of all replicas, also if they train apart.
+        let is_of_group_0 = rank.position(AxisSet::ALL.difference(PP)) == 0 && rank.replica() == 0;
         if first_owner == 0 || !is_of_group_0 {
             return gathered.filter(|_| rank.index() == 0);
         }

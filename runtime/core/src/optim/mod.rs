@@ -11,6 +11,7 @@ mod made_up_shard;
 mod muon;
 mod optimizer;
 mod optimizer_state;
+mod outer_sgd;
 mod ranges;
 pub(crate) mod rule;
 mod sgd;
@@ -27,6 +28,8 @@ pub use groups::{Group, GroupsError, ParamGroups, Select};
 pub use muon::{Muon, MuonOptions, orthogonalize};
 pub use optimizer::Optimizer;
 pub use optimizer_state::OptimizerState;
+#[doc(hidden)]
+pub use outer_sgd::{OuterSgd, OuterSgdOptions};
 pub use ranges::{check_fraction, check_nonnegative};
 pub use rule::{ModelUpdate, OptimizerError, UpdateRule};
 pub use sgd::{Sgd, SgdOptions};

@@ -18,6 +18,19 @@ pub trait OptimizerState {
 
     /// Returns mutable access to the state of each unit.
     fn states_mut(&mut self) -> &mut [UnitState];
+
+    /// Returns further state of each unit, which is the same in all replicas, also if these train apart: that of an
+    /// outer optimizer.
+    #[doc(hidden)]
+    fn outer_states(&self) -> &[UnitState] {
+        &[]
+    }
+
+    /// Returns mutable access to the state that [`outer_states`](Self::outer_states) returns.
+    #[doc(hidden)]
+    fn outer_states_mut(&mut self) -> &mut [UnitState] {
+        &mut []
+    }
 }
 
 impl<R: UpdateRule> OptimizerState for Optimizer<R> {

@@ -7,12 +7,13 @@ use std::sync::Arc;
 
 use crate::tensor::{Rank, Unit};
 
+use super::outer_sgd::OuterSgd;
 use super::{
     Ema, FlatSlice, FlatSlices, Group, GroupsError, OptimizerStep, ParamGroups, UnitState, Updated,
 };
 
 /// Kinds of tensors in a checkpoint that are not optimizer state.
-const RESERVED_KINDS: [&str; 2] = ["params", Ema::KIND];
+const RESERVED_KINDS: [&str; 3] = ["params", Ema::KIND, OuterSgd::KIND];
 
 /// An optimizer: its hyperparameters, the state that it keeps per parameter, and its update.
 ///

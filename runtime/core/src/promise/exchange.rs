@@ -72,9 +72,11 @@ impl StepExchange {
             self.is_last_step.set(self.announces_last_step.get());
             return;
         }
-        let losses = losses.of_last_stage(shape);
+        let apart = rank.local_axes();
+        let losses = losses.of_last_stage(shape).varying_over(apart);
         let own = OwnWords { updates: self.updates.words(), losses, documents, step };
-        let checks = if makes_checks { own.checks(shape, rank.index()) } else { [0.0; CHECKS] };
+        let checks =
+            if makes_checks { own.checks(shape, rank.index(), apart) } else { [0.0; CHECKS] };
         let announcement = f64::from(u8::from(self.announces_last_step.get()));
         let mut all = [&checks[..], &[announcement], sums].concat();
         let site = Site::new("losses and checks");
@@ -82,28 +84,31 @@ impl StepExchange {
         sums.copy_from_slice(&all[CHECKS + 1..]);
         self.is_last_step.set(all[CHECKS] > 0.0);
         if all[..CHECKS] != [0.0; CHECKS] && !world.is_dry_run() {
-            self.find_difference(&world, (shape, rank.index()), &own);
+            self.find_difference(&world, rank, &own);
         }
     }
 
-    /// Gathers what all ranks have, and refuses a difference. There is none if losses differ by rounding only.
+    /// Gathers what all ranks have, and refuses a difference between ranks of one replica. There is none if losses
+    /// differ by rounding only.
     #[track_caller]
-    fn find_difference(
-        &self,
-        world: &Communicator,
-        (shape, rank): (&MeshShape, usize),
-        own: &OwnWords,
-    ) {
-        let site = Site::new("check of updates");
+    fn find_difference(&self, world: &Communicator, rank: &Rank, own: &OwnWords) {
+        let (shape, site) = (rank.comms().shape(), Site::new("check of updates"));
         let mut all = vec![0; WORDS * world.size()];
         let blocks = Blocks::even(1, WORDS, world.size());
         world
             .all_gather(&site, own.words().as_slice().into(), all.as_mut_slice().into(), &blocks)
             .unwrap_or_else(|error| fail(error));
         let by_member: Vec<Words> = all.chunks_exact(WORDS).map(Words::split).collect();
+        let replica =
+            |member: &usize| shape.index_in_group(world.members()[*member], rank.local_axes());
         let updates = |member: usize| by_member[member].updates;
-        if let Some(other) = (0..world.size()).find(|member| updates(*member) != updates(0)) {
-            panic!("{}", self.gather_difference(world, &site, other));
+        let first_of = |replica_of: usize| {
+            let is_of_replica = |member: &usize| replica(member) == replica(&replica_of);
+            (0..world.size()).find(is_of_replica).unwrap_or(replica_of)
+        };
+        let differs = |member: &usize| updates(*member) != updates(first_of(*member));
+        if let Some(other) = (0..world.size()).find(differs) {
+            panic!("{}", self.gather_difference(world, &site, [first_of(other), other]));
         }
         let steps = || by_member.iter().map(|words| words.step()).zip(world.members());
         let known = || steps().filter_map(|(step, member)| Some((step?, *member)));
@@ -115,19 +120,29 @@ impl StepExchange {
                  masks: every rank calls `set_step` with the same step"
             );
         }
-        for (other, words) in world.members().iter().zip(&by_member) {
-            own.documents.compare_with(words.documents, *other, rank, shape);
-            own.losses.compare_with(words.losses, *other, rank, shape);
+        for (member, words) in by_member.iter().enumerate() {
+            if replica(&member) == rank.replica() {
+                let (other, index) = (world.members()[member], rank.index());
+                own.documents.compare_with(words.documents, other, index, shape);
+                own.losses.compare_with(words.losses, other, index, shape);
+            }
         }
     }
 
-    /// Describes the updates of the first group rank and of the group rank `other`. Every rank calls it.
-    fn gather_difference(&self, world: &Communicator, site: &Site, other: usize) -> String {
+    /// Describes the updates of two group ranks. Every rank calls it.
+    fn gather_difference(
+        &self,
+        world: &Communicator,
+        site: &Site,
+        differing: [usize; 2],
+    ) -> String {
         let texts = world
             .all_gather_texts(site, &self.updates.describe())
             .unwrap_or_else(|error| fail(error));
-        let [one_rank, other_rank] = [0, other].map(|member| world.members()[member]);
-        describe_difference([one_rank, other_rank], [&texts[0], &texts[other]])
+        describe_difference(
+            differing.map(|member| world.members()[member]),
+            differing.map(|member| &*texts[member]),
+        )
     }
 }
 
@@ -140,16 +155,18 @@ struct OwnWords {
 }
 
 impl OwnWords {
-    /// Returns the contribution of `rank` to sums that are all 0 if the ranks agree.
-    fn checks(&self, shape: &MeshShape, rank: usize) -> [f64; CHECKS] {
+    /// Returns the contribution of `rank` to sums that are all 0 if the ranks agree that have equal positions along
+    /// `apart`.
+    fn checks(&self, shape: &MeshShape, rank: usize, apart: AxisSet) -> [f64; CHECKS] {
         let (losses, varies) = (self.losses.words(), self.losses.varies());
         // Only ranks of the last pipeline stage have losses.
         let weights = (shape.degree(AxisId::Pp) == 1).then(|| self.losses.weights());
         let everywhere = hash_of((self.updates, self.step, weights));
-        let everywhere = check_words(shape, rank, AxisSet::NONE, everywhere);
+        let everywhere = check_words(shape, rank, apart, everywhere);
         let of_losses = check_words(shape, rank, varies, hash_of(losses));
         let documents = &self.documents;
-        let of_documents = check_words(shape, rank, documents.varies(), documents.hash());
+        let of_documents =
+            check_words(shape, rank, documents.varies().union(apart), documents.hash());
         std::array::from_fn(|word| (everywhere[word] + of_losses[word] + of_documents[word]) as f64)
     }
 

@@ -95,8 +95,13 @@ impl LossSum {
     pub(super) fn of_last_stage(self, shape: &MeshShape) -> LossSum {
         match shape.degree(AxisId::Pp) {
             1 => self,
-            _ => LossSum { varies: self.varies.union(AxisSet::of(AxisId::Pp)), ..self },
+            _ => self.varying_over(AxisSet::of(AxisId::Pp)),
         }
+    }
+
+    /// Returns the sum as one of losses that also vary over `axes`.
+    pub(super) fn varying_over(self, axes: AxisSet) -> LossSum {
+        LossSum { varies: self.varies.union(axes), ..self }
     }
 
     /// Number of words that [`words`](Self::words) returns.

@@ -193,7 +193,11 @@ impl DeclaredValues<'_> {
         record.is_compared.set(is_last);
         record.counts.take();
         record.made_at.take();
-        let own = record.values.take();
+        let mut own = record.values.take();
+        // Replicas that train apart may make them of numbers of their own.
+        for value in &mut own {
+            value.varies = value.varies.union(rank.local_axes());
+        }
         let comms = rank.comms();
         let world = comms.uncounted_world();
         if world.is_dry_run() {

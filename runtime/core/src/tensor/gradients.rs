@@ -160,12 +160,15 @@ impl<State> Gradients<State> {
         self.pass.units().iter().for_each(|unit| unit.check_tie_summed());
         self.pass.mark_reduced();
         self.rank.compare_declared_values();
-        let mut sums = vec![self.totals.share_of_count(&self.rank)];
+        // Replicas that train apart have a count each.
+        let (replica, replicas) = (self.rank.replica(), self.rank.replicas());
+        let mut sums = vec![0.0; replicas];
+        sums[replica] = self.totals.share_of_count(&self.rank);
         sums.extend(metrics.iter().flat_map(Metric::shares));
         let losses = self.totals.compared().with_auxiliary(self.pass.auxiliary_losses());
         self.rank.exchange_step(losses, &mut sums);
-        let total = sums[0];
-        let means = sums[1..].chunks_exact(2).map(Mean::of_sums).collect();
+        let total = sums[replica];
+        let means = sums[replicas..].chunks_exact(2).map(Mean::of_sums).collect();
         let scale = if total > 0.0 { self.scale * (1.0 / total) as f32 } else { 0.0 };
         (Gradients { scale, ..self.with_state() }, means)
     }
@@ -203,6 +206,24 @@ impl<State> Gradients<State> {
         let mut squares = [self.local_squares_of(params)];
         self.rank.all_reduce_f64(self.norm_axes(), &Site::here("Gradients::norm"), &mut squares);
         squares[0].sqrt() * f64::from(self.scale)
+    }
+
+    /// Returns the mean over the data ranks of the squared norm of the gradient of the first of `micro_batches`
+    /// micro-batches, as that of a batch of its own, before clipping: see
+    /// [`Settings::first_squares`](crate::tensor::Settings::first_squares). Micro-batches are taken to count as much
+    /// each. Every rank calls it, once.
+    #[doc(hidden)]
+    pub fn first_squares(&self, micro_batches: usize) -> f64
+    where
+        State: Summed,
+    {
+        let mut squares = [self.rank.take_first_squares()];
+        let site = Site::new("Gradients::first_squares");
+        self.rank.all_reduce_f64(AxisSet::ALL, &site, &mut squares);
+        let ranks = self.rank.degree_of(AxisSet::DATA) as f64;
+        // The buffers have the sum of the losses, whose gradient is divided by the count of the whole batch.
+        let scale = f64::from(self.scale) * ranks * micro_batches as f64;
+        squares[0] / ranks * scale * scale
     }
 
     /// Returns the axes along which ranks hold different gradients, the same on every rank.

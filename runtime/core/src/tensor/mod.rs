@@ -17,6 +17,7 @@ mod diagonal;
 mod documents;
 mod documents_along;
 mod dot;
+mod draw_key;
 mod elementwise;
 mod forward_pass;
 pub mod function;
@@ -99,8 +100,9 @@ pub use meshwright_mesh::Extent;
 
 pub(crate) use choice_bias::{forget_expert_loads, note_expert_loads, update_choice_biases};
 pub(crate) use combine::add_param;
+pub(crate) use draw_key::draw_key;
 pub(crate) use row_losses::RowLosses;
-pub(crate) use typed::{dropout_key, note_number};
+pub(crate) use typed::note_number;
 
 pub(crate) use crate::autograd::tensor_parallel::{enter_region, enter_regions, leave_region};
 pub(crate) use crate::autograd::{

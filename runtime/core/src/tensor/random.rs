@@ -10,6 +10,7 @@ use meshwright_backend::{DType, UnaryFunction};
 use meshwright_mesh::__internal::local_len;
 
 use super::Tensor;
+use super::draw_key::draw_key;
 
 impl<S: Dims> Tensor<S> {
     /// Creates normally distributed numbers of mean 0 and standard deviation 1. Each follows from the seed of the run,
@@ -64,7 +65,7 @@ impl<S: Dims> Tensor<S> {
 /// Draws normal deviates by a key of the seed, `name` and the step.
 fn drawn<S: Shape>(rank: &Rank, sizes: &[usize], name: &str) -> Tensor<S> {
     let extents = extents_of::<S>(rank, sizes);
-    let key = random::subkey(random::key(rank.seed(), name), rank.step());
+    let key = draw_key(rank, name);
     let len = local_len(&extents);
     let mut numbers = rank.alloc_scratch(DType::F32, len);
     rank.backend().fill_normal(key, 1.0, &block_index(&extents), numbers.view_mut());

@@ -9,13 +9,13 @@ use crate::autograd::{Unary, Value, tensor_parallel};
 use crate::context::{Rank, block_index, extents_of, gather_block, scope};
 use crate::fsdp::ParamRef;
 use crate::layout::{Axis, Dims, GatherDim, Shape, SplitDim, refuse_routed};
-use crate::random;
 use meshwright_backend::{DropoutMask, UnaryFunction};
 use meshwright_comm::Site;
 use meshwright_mesh::__internal::{global_sizes, local_len, shape_name};
 use meshwright_mesh::Extent;
 
 use super::block_by_index::block_by_index;
+use super::draw_key::draw_key;
 use super::row_range::{rows_of_block, rows_of_micro_batch};
 
 /// A tensor shaped `S`: `Tensor<(Batch, Seq, Split<Ffn, Tp>)>`. The type describes the global tensor and how it is
@@ -257,7 +257,7 @@ impl<S: Dims> Tensor<S> {
         if !rank.is_training() || rate == 0.0 {
             return Tensor::from_untyped(self.value.unchanged());
         }
-        let key = dropout_key(rank, name);
+        let key = draw_key(rank, name);
         let index = block_index(self.local_extents());
         self.apply_unary(Unary::Dropout(DropoutMask { key, rate, index }))
     }
@@ -327,11 +327,6 @@ pub(crate) fn note_number<S: Dims>(rank: &Rank, what: &str, number: f32) {
     let name = || format!("the number that a tensor shaped {} is {what}", shape_name(S::DIMS));
     rank.declared_values().note_number(name, S::VARIES, Location::caller(), number);
     rank.segments().note_numbers(&[number]);
-}
-
-/// Returns the key of the dropout masks that the field `name` draws in the present step.
-pub(crate) fn dropout_key(rank: &Rank, name: &str) -> u64 {
-    random::subkey(random::key(rank.seed(), name), rank.step())
 }
 
 /// Compiles if no axis distributes two dims of `S`.

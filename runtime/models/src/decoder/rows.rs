@@ -86,7 +86,7 @@ const LLAMA: DecoderRow = DecoderRow {
     windows: Windows::None,
     qk_norm: false,
     skips_rope: false,
-    rotates_partly: true,
+    rotates_partly: false,
     rates: &["attention_dropout"],
     names: &[ENDS, BLOCK, QKV, GATED, QKV_BIASES, OUTPUT_BIAS, MLP_BIASES],
 };
@@ -97,7 +97,6 @@ pub const ROWS: [DecoderRow; 6] = [
     DecoderRow {
         model_type: "mistral",
         architecture: "MistralForCausalLM",
-        rotates_partly: false,
         attention: AttentionDefaults { heads: None, kv_heads: Some(8), head_dim: None },
         max_positions: 131_072,
         biases: Biases::None,
@@ -108,7 +107,6 @@ pub const ROWS: [DecoderRow; 6] = [
     DecoderRow {
         model_type: "qwen2",
         architecture: "Qwen2ForCausalLM",
-        rotates_partly: false,
         attention: AttentionDefaults { heads: None, kv_heads: Some(32), head_dim: None },
         max_positions: 32_768,
         biases: Biases::Qkv,
@@ -119,7 +117,6 @@ pub const ROWS: [DecoderRow; 6] = [
     DecoderRow {
         model_type: "qwen3",
         architecture: "Qwen3ForCausalLM",
-        rotates_partly: false,
         attention: AttentionDefaults { heads: None, kv_heads: Some(32), head_dim: Some(128) },
         max_positions: 32_768,
         biases: Biases::OfAttention,
@@ -131,6 +128,7 @@ pub const ROWS: [DecoderRow; 6] = [
     DecoderRow {
         model_type: "phi3",
         architecture: "Phi3ForCausalLM",
+        rotates_partly: true,
         norm_eps: 1e-5,
         max_positions: 4096,
         padding: Some(32_000),
@@ -143,7 +141,6 @@ pub const ROWS: [DecoderRow; 6] = [
     DecoderRow {
         model_type: "smollm3",
         architecture: "SmolLM3ForCausalLM",
-        rotates_partly: false,
         attention: AttentionDefaults { heads: None, kv_heads: Some(4), head_dim: None },
         theta: 2_000_000.0,
         max_positions: 32_768,

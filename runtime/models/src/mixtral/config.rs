@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::decoder_keys::{
     AttentionDefaults, AttentionFields, default_ffn, is_tensor_name, no_biases, no_layer_types,
-    no_window, tensor_role,
+    no_partial_rotation, no_window, tensor_role,
 };
 use crate::expert_keys::ExpertFields;
 use meshwright_core::rotary::RopeParameters;
@@ -127,6 +127,7 @@ impl ConfigKeys for MixtralConfig {
         keys.max_positions(&mut self.max_positions, 131_072)?;
         let theta = MixtralConfig::ROPE_THETA;
         keys.rope(&mut self.rope, theta, self.head_dim, self.max_positions)?;
+        no_partial_rotation(keys, &self.rope)?;
         let balance = if keys.is_new() { BALANCE } else { MixtralConfig::ROUTER_AUX_LOSS_COEF };
         keys.number("router_aux_loss_coef", &mut self.router_aux_loss_coef, balance)?;
         let z_loss = "router_z_loss_coef";

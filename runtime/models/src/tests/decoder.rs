@@ -171,7 +171,7 @@ fn classes_tell_the_family() {
 
 #[test]
 fn partial_rotation_of_families_with_whole_heads_is_refused() {
-    for model_type in ["mistral", "qwen2", "qwen3", "smollm3"] {
+    for model_type in ["llama", "mistral", "qwen2", "qwen3", "smollm3"] {
         let dir = with_keys(model_type, json!({ "head_dim": 4, "partial_rotary_factor": 0.5 }));
         let text = DecoderConfig::read(dir.path(), &[]).unwrap_err().to_string();
         assert!(

@@ -82,10 +82,13 @@ pub fn calibrate(
     let measured = Origin { source: source.as_str().into(), trust: Trust::Measured };
     // A CPU has the rates of its record with the fewest ranks; the factors of others are relative to it.
     let is_cpu = first.is_of_cpu();
-    let fewest = records.iter().map(|(_, record)| record.sharing_ranks).min().unwrap_or(1);
-    let is_base = |record: &&StepRecord| !is_cpu || record.sharing_ranks == fewest;
     let all: Vec<&StepRecord> = records.iter().map(|(_, record)| record).collect();
-    let base: Vec<&StepRecord> = all.iter().copied().filter(is_base).collect();
+    // Those of `meshwright bench comm` have calls only.
+    let of_steps: Vec<&StepRecord> =
+        all.iter().copied().filter(|record| !record.kernels.is_empty()).collect();
+    let fewest = of_steps.iter().map(|record| record.sharing_ranks).min().unwrap_or(1);
+    let is_base = |record: &&StepRecord| !is_cpu || record.sharing_ranks == fewest;
+    let base: Vec<&StepRecord> = of_steps.iter().copied().filter(is_base).collect();
     let samples = Sample::of_records(&base);
     let matmuls = samples.iter().filter(|sample| sample.kind() == KernelKind::Matmul).count();
     if matmuls < 2 {
@@ -95,7 +98,7 @@ pub fn calibrate(
     let start = starting_gpu(first, known.as_deref(), &samples, &measured);
     let (mut gpu, mut errors) = kernels::fit(&start, &samples, &measured);
     if is_cpu {
-        gpu.sharing = sharing::factors(&gpu, &all, &measured);
+        gpu.sharing = sharing::factors(&gpu, &of_steps, &measured);
         kernels::add_host_time(&mut gpu, &base);
     }
     let (levels, links) = links::fit(known_levels(known.as_deref()), &all, &gpu, &measured);

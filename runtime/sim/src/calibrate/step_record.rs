@@ -12,7 +12,8 @@ use super::CalibrateError;
 pub const FORMAT: &str = "meshwright step record";
 const VERSION: u32 = 1;
 
-/// The measured kernels and calls of a steady training step, in SI units.
+/// The measured kernels and calls of a steady training step, in SI units; or calls alone, without steps, which
+/// `meshwright bench comm` has measured.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct StepRecord {
     /// `meshwright step record`.

@@ -177,6 +177,33 @@ fn known_constants_are_recovered() {
     }
 }
 
+/// Calls without kernels, as `meshwright bench comm` measures them, only change the link.
+#[test]
+fn calls_without_steps_calibrate_the_link() {
+    let mut all = three();
+    let kernels = calibrate(&all, "this").unwrap().cluster.gpu;
+    for (_, record) in &mut all {
+        record.calls.clear();
+    }
+    let mut calls = record(2, [1.0; 2]);
+    (calls.step_seconds, calls.measured_steps) = (0.0, 0);
+    calls.kernels.clear();
+    // Each size is measured for the same time.
+    calls.calls.iter_mut().for_each(|call| call.count = (0.2 / call.seconds) as u64);
+    all.extend([("comm.json".into(), calls.clone())]);
+    let found = calibrate(&all, "this").unwrap().cluster;
+    assert_eq!(found.gpu, kernels);
+    let level = level();
+    for (found, known) in [
+        (&found.levels[0].collective_bandwidth, &level.collective_bandwidth),
+        (&found.levels[0].latency, &level.latency),
+    ] {
+        assert!((found.value / known.value - 1.0).abs() < 0.05, "{found:?}");
+    }
+    let alone = calibrate(&records(vec![calls]), "this").unwrap_err().to_string();
+    assert!(alone.starts_with("r0.json: has 0 shapes of matmuls"), "{alone}");
+}
+
 /// The file has everything, and its uncertainty is that of measured rates.
 #[test]
 fn files_have_the_calibrated_cluster() {

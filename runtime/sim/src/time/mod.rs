@@ -17,7 +17,7 @@ use crate::error::SimError;
 use crate::record::{CommCall, CommOpKind};
 
 pub use collective::{collective_seconds, message_seconds};
-pub use group::GroupLevel;
+pub use group::{GroupLevel, group_levels, level_between};
 pub use kernel::{is_transfer, kernel_seconds, start_seconds};
 pub use software::SoftwareFactors;
 

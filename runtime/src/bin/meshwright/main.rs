@@ -2,6 +2,7 @@
 //! schedules, and reports GPUs, libraries, checkpoints and clusters:
 //! `cargo run --release --features cuda --bin meshwright -- --help`.
 
+mod bench;
 mod calibrate;
 mod ckpt;
 mod clusters;
@@ -39,6 +40,13 @@ fn main() -> ExitCode {
 /// Runs the command line of this process and prints its text. Returns the exit code: 1 if what it checks is not in
 /// order, and that of a run.
 fn run_command_line() -> Result<u8, Failure> {
+    let mut words = std::env::args_os().skip(1);
+    if words.next().is_some_and(|word| word == "run") {
+        // Built, so that its flags have their numbers of values.
+        let mut command = run::command();
+        command.build();
+        run::check_separator(&command, words)?;
+    }
     let matches = match command().try_get_matches() {
         Ok(matches) => matches,
         // Without arguments, the help is the message.
@@ -55,6 +63,7 @@ fn run_command_line() -> Result<u8, Failure> {
         Some(("schedule", matches)) => schedule::run_command(matches),
         Some(("ckpt", matches)) => ckpt::run_command(matches),
         Some(("clusters", matches)) => clusters::run_command(matches),
+        Some(("bench", matches)) => bench::run_command(matches),
         Some(("calibrate", matches)) => calibrate::run_command(matches),
         Some(("flight", matches)) => flight::run_command(matches),
         Some(("new", matches)) => new::run_command(matches),
@@ -86,6 +95,7 @@ fn command() -> Command {
             schedule::command(),
             ckpt::command(),
             clusters::command(),
+            bench::command(),
             calibrate::command(),
             flight::command(),
         ])

@@ -8,6 +8,7 @@ use toml::de::{DeInteger, DeTable, DeValue};
 use super::flags::{Flag, FlagKind};
 use super::given_value::GivenValue;
 use super::own_flags::OwnFlags;
+use super::setting_value::AUTO;
 use super::{Problem, SettingSource};
 use crate::os::read_text;
 
@@ -75,9 +76,10 @@ fn parse_setting(
     }
     let text = match (flag.kind, value) {
         (FlagKind::Switch, DeValue::Boolean(value)) => Some(value.to_string()),
-        (FlagKind::Count | FlagKind::Number | FlagKind::Bytes, DeValue::Integer(number)) => {
-            Some(decimal(number))
-        }
+        (
+            FlagKind::Count | FlagKind::CountOrAuto | FlagKind::Number | FlagKind::Bytes,
+            DeValue::Integer(number),
+        ) => Some(decimal(number)),
         (FlagKind::Number, DeValue::Float(number)) => Some(number.to_string()),
         (FlagKind::Pair, DeValue::Array(items)) => {
             let items: Option<Vec<_>> =
@@ -93,6 +95,9 @@ fn parse_setting(
             | FlagKind::Bytes,
             DeValue::String(text),
         ) => Some(text.to_string()),
+        (FlagKind::CountOrAuto, DeValue::String(text)) if text.as_ref() == AUTO => {
+            Some(AUTO.to_owned())
+        }
         _ => None,
     };
     match text {
@@ -142,6 +147,7 @@ fn mesh_text(table: &DeTable<'_>) -> Option<String> {
 fn expected_value(flag: &Flag) -> String {
     match flag.kind {
         FlagKind::Count => "a whole number".into(),
+        FlagKind::CountOrAuto => "a whole number, or \"auto\"".into(),
         FlagKind::Number => "a number".into(),
         FlagKind::Bytes => "a number of bytes, such as 1_000_000 or \"512MiB\"".into(),
         FlagKind::Pair => "two numbers, such as [0.9, 0.95]".into(),

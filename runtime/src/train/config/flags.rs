@@ -5,6 +5,8 @@
 pub enum FlagKind {
     /// A whole number.
     Count,
+    /// A whole number, or `auto`.
+    CountOrAuto,
     /// A number.
     Number,
     /// A number of bytes, with or without a unit.

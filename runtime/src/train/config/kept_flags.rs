@@ -8,8 +8,10 @@ use serde_json::Value;
 use crate::data::is_remote;
 use crate::mesh::{AxisOrder, MeshShape};
 
+use super::auto_sizes::AUTO_FLAGS;
 use super::flags::{Flag, FlagKind};
 use super::given_value::{GivenMap, GivenValue};
+use super::setting_value::AUTO;
 use super::settings::{FLAGS, SIZES};
 use super::{Config, Problem, SettingSource};
 
@@ -141,6 +143,12 @@ pub fn add_kept_flags(
     if SIZES.into_iter().any(|name| given.contains_key(name)) {
         left_out.extend(MODEL_FILES);
         left_out.push("accept-keys");
+    }
+    // They were chosen once, for the data of the run.
+    let is_auto = |name: &&str| text(name).is_some_and(|now| now.trim() == AUTO);
+    let chosen: Vec<&str> = AUTO_FLAGS.into_iter().filter(is_auto).collect();
+    for name in chosen.into_iter().filter(|name| flags.contains_key(name)) {
+        given.remove(name);
     }
     for (name, value) in flags {
         if !left_out.contains(&name) {

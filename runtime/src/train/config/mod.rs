@@ -14,6 +14,7 @@ use crate::data::{ExampleSource, RowSource};
 use crate::tensor::Settings;
 use meshwright_sim::cluster::Cluster;
 
+mod auto_sizes;
 mod continue_flags;
 mod dry_run_rules;
 mod error;
@@ -23,12 +24,15 @@ mod flags;
 mod given;
 mod given_value;
 mod kept_flags;
+mod local_sgd;
+mod local_sgd_rules;
 mod lr_schedule;
 mod memory_advice;
 mod object_rules;
 mod on_nan;
 mod optimizer;
 mod optimizers;
+mod other_mesh;
 mod other_names;
 mod own_flags;
 mod own_rows;
@@ -44,11 +48,13 @@ mod settings_macro;
 mod task_input;
 mod time_limit;
 
+pub use auto_sizes::AutoSizes;
 pub(super) use continue_flags::{continuing_flags, exporting_flags};
 pub use error::{ConfigError, Problem, SettingSource};
 pub use fixed_degrees::FixedDegrees;
 pub use flags::{Change, Flag, FlagKind, Kept};
 pub(super) use kept_flags::{MODEL_FILES, flags_of, is_same, kept_flags};
+pub use local_sgd::LocalSgdConfig;
 pub use lr_schedule::{Decay, LrSchedule};
 pub(super) use memory_advice::memory_advice;
 pub use meshwright_store::family::{LoadBalancing, ModelSizes};
@@ -163,7 +169,8 @@ impl Config {
         RunSettings::read(args.into_iter().map(Into::into), optimizers)?.resolve()
     }
 
-    /// Returns the settings of each rank: dtypes, ZeRO stage, seed and limits.
+    /// Returns the settings of each rank: dtypes, ZeRO stage, seed and limits. The replicas of `--local-steps` are of
+    /// the trainer, which synchronizes them.
     pub fn settings(&self) -> Settings {
         Settings {
             compute: self.dtype.dtype(),
@@ -171,6 +178,7 @@ impl Config {
             zero: self.zero,
             memory_limit: self.memory_limit,
             checks: self.checks,
+            first_squares: self.noise_scale,
             ..Settings::new(self.seed)
         }
     }

@@ -214,7 +214,8 @@ impl RunSettings {
     pub(super) fn uses_graphs(&self) -> bool {
         let mesh = self.shape();
         let is_chained = mesh.degree(AxisId::Pp) > 1 && mesh.degree_of(AxisSet::TOKENS) > 1;
-        self.device == DeviceChoice::Cuda && !self.no_graphs && !is_chained
+        let is_eager = self.no_graphs || self.noise_scale || is_chained;
+        self.device == DeviceChoice::Cuda && !is_eager
     }
 
     /// Returns the pipeline schedule.

@@ -3,16 +3,18 @@
 use std::path::Path;
 
 use crate::layout::{AxisId, AxisSet};
-use crate::mesh::MeshShape;
 use crate::optim::OptimizerError;
 use crate::tensor::ZeroStage;
 use meshwright_core::__internal::check_rule;
 
+use super::auto_sizes::{noise_has_parts, sizes_are_chosen};
 use super::dry_run_rules::{
     a_cluster_is_of_a_run, a_plan_is_alone, a_simulation_is_of_gpus, records_are_of_runs,
 };
+use super::local_sgd_rules::replicas_synchronize;
 use super::object_rules::{data_are_kept_on_a_disk, only_checkpoints_and_data_are_objects};
 use super::optimizers::{OptimizerEntry, OptimizerFlags};
+use super::other_mesh::with_ranks_along;
 use super::problems::Problems;
 use super::setting_value::{MeshSetting, word};
 use super::settings::{FLAGS, REPORTS, RunSettings, SAVING, SIZES, VALIDATION};
@@ -43,6 +45,7 @@ pub const RULES: &[Rule] = &[
     the_optimizer_accepts_its_flags,
     decays_fall,
     the_warm_up_ends,
+    replicas_synchronize,
     resume_auto_needs_save,
     new_data_begins_once,
     only_checkpoints_and_data_are_objects,
@@ -51,6 +54,8 @@ pub const RULES: &[Rule] = &[
     heartbeats_have_time,
     prometheus_files_are_found,
     quiet_runs_log_nothing,
+    sizes_are_chosen,
+    noise_has_parts,
 ];
 
 /// A process sends a heartbeat each second.
@@ -199,19 +204,6 @@ fn cp_needs_its_axis(settings: &RunSettings, problems: &mut Problems) {
              it out"
         );
         problems.add(&["cp", "mesh"], message);
-    }
-}
-
-/// Suggests the same mesh with its `dp` ranks along an axis that has one rank.
-fn with_ranks_along(mesh: &MeshShape, axis: AxisId) -> String {
-    let degree = mesh.degree(AxisId::Dp).max(2);
-    let others = AxisId::ALL
-        .into_iter()
-        .filter(|other| *other != AxisId::Dp && *other != axis)
-        .map(|other| (other, mesh.degree(other)));
-    match MeshShape::new(others.chain([(axis, degree)])) {
-        Ok(mesh) => format!("--mesh {mesh}"),
-        Err(_) => format!("--mesh {axis}={degree}"),
     }
 }
 

@@ -132,6 +132,22 @@ impl SettingType for Size {
     }
 }
 
+/// The word for a number that the memory plan chooses.
+pub const AUTO: &str = "auto";
+
+/// A positive number, or `auto`, which stands for 1 until it is chosen.
+pub struct AutoSize;
+
+impl SettingType for AutoSize {
+    type Value = usize;
+
+    const KIND: FlagKind = FlagKind::CountOrAuto;
+
+    fn parse(text: &str) -> Result<usize, String> {
+        if text == AUTO { Ok(1) } else { Size::parse(text) }
+    }
+}
+
 impl SettingType for ZeroStage {
     type Value = ZeroStage;
 

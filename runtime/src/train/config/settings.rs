@@ -21,16 +21,17 @@ use super::other_names::OtherName;
 use super::own_rows::OwnRows;
 use super::problems::Problems;
 use super::setting_value::{
-    FamilyName, Fraction, Key, KeyList, MeshSetting, Natural, Number, OpenFraction, OptimizerName,
-    OutputForm, Pair, Positive, Seed, SettingType, Size, TokenCount, Weight, WholeNumber,
+    AutoSize, FamilyName, Fraction, Key, KeyList, MeshSetting, Natural, Number, OpenFraction,
+    OptimizerName, OutputForm, Pair, Positive, Seed, SettingType, Size, TokenCount, Weight,
+    WholeNumber,
 };
 use super::settings_macro::{
     as_optional_text, as_text, dashed, kept, read_next, settings, text_of, zero_stage_number,
 };
 use super::task_input::TaskInput;
 use super::{
-    Decay, DeviceChoice, LoadBalancing, ModelSource, OnNan, OptimizerConfig, Optimizers,
-    PipelineConfig, Precision, SaveConfig, ScheduleSource, TimeLimit, ValidationConfig,
+    Decay, DeviceChoice, LoadBalancing, LocalSgdConfig, ModelSource, OnNan, OptimizerConfig,
+    Optimizers, PipelineConfig, Precision, SaveConfig, ScheduleSource, TimeLimit, ValidationConfig,
 };
 
 const MACHINE: &str = "Devices and ranks";
@@ -40,6 +41,7 @@ const DATA: &str = "Data";
 pub const VALIDATION: &str = "Validation";
 const SHARDING: &str = "Sharding, memory and precision";
 const OPTIMIZER: &str = "Optimizer";
+const LOCAL_SGD: &str = "Local SGD";
 /// Heading of checkpoints and exports.
 pub const SAVING: &str = "Saving";
 /// Heading of what a run prints and writes about itself.
@@ -79,8 +81,8 @@ settings! {
         "ZeRO stage, sharded over the fsdp, ep and cp axes: 0 nothing, 1 optimizer state and master weights, 2 also \
          gradients, 3 also parameters [default: 0 without an fsdp axis, else 3, or 1 with a pp axis]"
         zero: Option<ZeroStage>, "STAGE", at "/zero" Warn;
-        "Gradient accumulation: micro-batches per step on each rank"
-        micro_batches: Size = "1", "N", at "/micro-batches" Warn => micro_batches;
+        "Gradient accumulation: micro-batches per step on each rank; auto takes the fewest that fit in memory"
+        micro_batches: AutoSize = "1", "N", at "/micro-batches" Warn => micro_batches;
         "Pipeline schedule: gpipe, 1f1b, interleaved, zb-h1, zb-v, dualpipev, or FILE.csv in PyTorch's notation; \
          `meshwright schedule` draws them [default: 1f1b; needs a pp axis]"
         schedule: Option<ScheduleSource>, "NAME", at "/pipeline/schedule" Warn;
@@ -170,8 +172,8 @@ settings! {
         pack: bool, at "/documents/packs" Refuse;
         "Do not count the prediction of the next document's first token in the loss [needs --documents]"
         mask_borders: bool, at "/documents/masks-borders" Refuse;
-        "Global batch: sequences per step over all ranks"
-        batch: Size = "16", "B", at "/batch" Refuse => batch;
+        "Global batch: sequences per step over all ranks; auto takes the most that fit in memory"
+        batch: AutoSize = "16", "B", at "/batch" Refuse => batch;
         "Sequence length in tokens"
         seq: Size = "128", "T", at "/seq" Refuse => seq;
         "Optimizer steps in total, including those before --resume"
@@ -218,6 +220,16 @@ settings! {
         "Exponential moving average of the parameters with this decay in [0, 1), used for --export-hf and the \
          continuation at the end"
         ema: Option<Fraction>, "DECAY", at "/optimizer/ema" Warn;
+    }
+    group LOCAL_SGD {
+        "Local SGD: the replicas along dp train apart for H steps each time, without any reduction over dp, and are \
+         synchronized after them by a step of the outer optimizer, SGD with Nesterov momentum (DiLoCo) [default: every \
+         step reduces the gradients over dp]"
+        local_steps: Option<Positive>, "H", at "/local-sgd/steps" Warn;
+        "Learning rate of the outer optimizer [default: 0.7; needs --local-steps]"
+        outer_lr: Option<Number>, "X", at "/local-sgd/outer-lr" Warn;
+        "Momentum of the outer optimizer, in [0, 1) [default: 0.9; needs --local-steps]"
+        outer_momentum: Option<Fraction>, "X", at "/local-sgd/outer-momentum" Warn;
     }
     group SAVING {
         "Save checkpoints of the whole training state in DIR, or in object storage: s3://BUCKET/RUN, gs:// or az://"
@@ -275,6 +287,9 @@ settings! {
         "Measure the kernels and calls of the last steps, and write them for `meshwright calibrate`; needs 3 steps, \
          which run without CUDA graphs"
         record: Option<PathBuf>, "FILE.json" => #[serde(skip)] record;
+        "Measure the gradient noise scale in sequences, for the metrics: compares the norms of the gradients of a \
+         micro-batch and of the batch; steps run without CUDA graphs [needs two micro-batches or data ranks]"
+        noise_scale: bool => #[serde(skip)] noise_scale;
         "Tokens of the continuation sampled at the end"
         sample_tokens: Natural = "200", "N", at "/sample-tokens" Free;
         "Print the collectives of a training step, with their bytes and the computations that they overlap with, its \
@@ -332,6 +347,8 @@ settings! {
         task: Option<TaskInput> = |settings| settings.task.clone();
         /// `--optimizer` and its settings.
         optimizer: OptimizerConfig = RunSettings::optimizer_config;
+        /// `--local-steps` and the settings of the outer optimizer.
+        local_sgd: Option<LocalSgdConfig> = RunSettings::local_sgd_config;
         /// `--eval-data` or `--eval-fraction`, and their settings.
         validation: Option<ValidationConfig> = RunSettings::validation_config;
         /// `--save` and its settings.
@@ -374,27 +391,6 @@ impl Flag {
                 format!("unknown {what} `{prefix}{name}`; did you mean `{prefix}{near}`?")
             }
             None => format!("unknown {what} `{prefix}{name}`; --help lists them all"),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_close_words_are_suggested() {
-        let names = || FLAGS.iter().map(|flag| flag.name);
-        assert_eq!(Flag::nearest("save-evry", names()), Some("save-every"));
-        assert_eq!(Flag::nearest("bacth", names()), Some("batch"));
-        assert_eq!(Flag::nearest("learning-rate", names()), None);
-    }
-
-    #[test]
-    fn flags_are_unique_and_have_help() {
-        for (i, flag) in FLAGS.iter().enumerate() {
-            assert!(!flag.help.is_empty(), "--{}", flag.name);
-            assert!(FLAGS[..i].iter().all(|other| other.name != flag.name), "--{}", flag.name);
         }
     }
 }

@@ -21,6 +21,8 @@ pub struct Explanation {
     pub mesh: MeshShape,
     /// The last rank at each position along `pp`, which has the largest shards.
     pub positions: Vec<ExplainedPosition>,
+    /// `--local-steps`: one in this many steps has the synchronization of the replicas, which the step includes.
+    pub local_steps: Option<u64>,
     /// FLOPs of the model in a step, as [MFU](crate::train::StepMetrics) counts them.
     pub model_flops: f64,
     /// The plan of the whole run.
@@ -63,6 +65,7 @@ impl Explanation {
             mesh,
             memory_over_time: over_kernels(&positions, is_device),
             positions,
+            local_steps: config.local_sgd.map(|local| local.steps),
             model_flops,
             memory: memory.clone(),
         })

@@ -21,6 +21,13 @@ pub fn text_of(explanation: &Explanation) -> String {
         let _ = writeln!(text, "memory {place}: at most {bytes}, {moment}:");
         text += &position.peak.largest_groups();
     }
+    if let Some(steps) = explanation.local_steps {
+        let _ = writeln!(
+            text,
+            "the step ends with a synchronization of the replicas (outer gradient), which {} has",
+            if steps == 1 { "each step".to_owned() } else { format!("one in {steps} steps") }
+        );
+    }
     text += "FLOPs of a step, of matmuls and attention:\n";
     let lines = [
         ("busiest rank", explanation.flops_of_busiest_rank() as f64),

@@ -4,7 +4,7 @@ use std::sync::Once;
 
 use crate::backend::cpu::{CpuBackend, IS_OPTIMIZED};
 use crate::backend::{Backend, DType};
-use crate::train::console::{counted, print_line};
+use crate::train::console::{counted, print_shared};
 use crate::train::{Error, Result};
 
 use super::{Machine, MachineDevice, host_memory};
@@ -13,7 +13,7 @@ use super::{Machine, MachineDevice, host_memory};
 pub fn open_cpu(threads: usize) -> Result<CpuBackend> {
     static REPORT: Once = Once::new();
     if !IS_OPTIMIZED {
-        REPORT.call_once(|| print_line(UNOPTIMIZED));
+        REPORT.call_once(|| print_shared(UNOPTIMIZED));
     }
     CpuBackend::new(threads).map_err(|error| {
         Error::Input(format!("{} could not be started: {error}", counted(threads, "thread")))

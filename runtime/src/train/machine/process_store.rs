@@ -1,5 +1,6 @@
 //! The TCP store of a run whose ranks are processes.
 
+use crate::comm::{Peers, RankExit};
 use crate::launch::{RankAssignment, Store, StoreError, StoreOptions, TokenSource};
 use crate::os::exit_code::REFUSED;
 use crate::train::config::Config;
@@ -13,16 +14,22 @@ use crate::train::{Error, Result};
 pub fn store_options(config: &Config, assignment: &RankAssignment) -> Result<StoreOptions> {
     let token = TokenSource::from_environment(assignment).map_err(of_store)?;
     let (timeout, heartbeat_limit) = (config.comm_timeout.0, config.heartbeat_limit.0);
-    Ok(StoreOptions { timeout, heartbeat_limit, token })
+    let report_wait = |line: &str| print_line(&format!("{line} (--comm-timeout)"));
+    Ok(StoreOptions { timeout, heartbeat_limit, token, report_wait })
 }
 
-/// Opens the store of this process, and prints its warnings.
+/// Opens the store of this process, prints its warnings, and waits for all ranks.
 ///
 /// # Errors
-/// A failed rendezvous.
+/// A failed rendezvous. The ranks that have come receive it, too.
 pub fn open_store(assignment: &RankAssignment, options: &StoreOptions) -> Result<Store> {
     let store = Store::open(assignment, options).map_err(of_store)?;
     store.warnings().iter().for_each(|line| print_line(&format!("warning: {line}")));
+    store.await_ranks().map_err(|error| {
+        let (code, text) = (error.exit_code(), error.to_string().into());
+        store.announce_exit(&RankExit::Failed { error: text, code });
+        of_store(error)
+    })?;
     Ok(store)
 }
 

@@ -7,7 +7,7 @@ use crate::data::DataPosition;
 use crate::optim::{Ema, UnitState};
 use crate::tensor::{ParamRef, Rank};
 use crate::train::console::print_line;
-use crate::train::plan::{open_if_any, other_samples, warn_of_newer_checkpoints};
+use crate::train::plan::{announce_resumed, open_if_any, other_samples};
 use crate::train::run::find_infinite_param;
 use crate::train::{Error, Result, TrainingStateMut};
 use meshwright_store::__internal::{
@@ -83,7 +83,7 @@ impl LoopCheckpoints<'_> {
         let Some(checkpoint) = checkpoint else { return Ok(None) };
         let params = state.params;
         if rank.index() == 0 {
-            warn_of_newer_checkpoints(&checkpoint, LOAD);
+            announce_resumed(&checkpoint, LOAD);
             warn_of_other_settings(&checkpoint, rank, &state);
         }
         let loaded = load_checkpoint(&checkpoint, state).map_err(Error::of_flag(LOAD));
@@ -105,7 +105,9 @@ impl LoopCheckpoints<'_> {
     /// Checks that a checkpoint is of this model, optimizer and data.
     fn check(&self, checkpoint: &Checkpoint, state: &TrainingStateMut<'_>) -> Result<()> {
         let folder = checkpoint.folder().display();
-        let expected = training_tensors(state.params, |param| saved_kinds_of(checkpoint, param));
+        let expected = training_tensors(state.params, |param| {
+            saved_kinds_of(checkpoint, param).into_iter().map(str::to_owned).collect()
+        });
         checkpoint.check_tensors(expected).map_err(Error::of_flag(LOAD))?;
         check_optimizer(checkpoint, state)?;
         let Some(dataset) = self.dataset else { return Ok(()) };

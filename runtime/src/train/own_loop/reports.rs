@@ -243,6 +243,7 @@ impl<'a> StepReports<'a> {
             save_bytes: None,
             save_failed: None,
             skipped: None,
+            noise_scale: None,
             evaluation,
             schedule: None,
             sources: None,

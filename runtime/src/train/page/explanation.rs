@@ -17,7 +17,7 @@ const MOST_DATA: usize = 210_000;
 
 /// Returns the page of an explained step; `about` describes the run in lines.
 pub fn page_of_explanation(about: &str, explanation: &Explanation) -> String {
-    let Explanation { mesh, positions, model_flops, memory, memory_over_time } = explanation;
+    let Explanation { mesh, positions, model_flops, memory, memory_over_time, .. } = explanation;
     let fullest = explanation.fullest();
     let mut page = PageDocument::new(&format!("A training step on {mesh}"), about);
     let number = |place: &str, name, value, note: &str| {

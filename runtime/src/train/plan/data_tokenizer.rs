@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use crate::checkpoint::hf::SideFiles;
 use crate::data::{DataError, DataInput, TokenFile, TokenizeError, Tokenizer};
 use crate::train::config::{Config, ModelSource};
-use crate::train::console::print_line;
+use crate::train::console::print_shared;
 use crate::train::{Error, Result};
 
 /// Returns the tokenizer of text for a model with `vocab` token ids; `text` is one of the files.
@@ -76,7 +76,7 @@ pub fn choose_decoder(config: &Config, file: &TokenFile) -> Result<Option<Tokeni
     match tokenizer_of_model(config).map(|path| Tokenizer::open(&path)) {
         Some(Ok(own)) => {
             if let Some(difference) = differs(&own) {
-                print_line(&format!(
+                print_shared(&format!(
                     "warning: --data: {difference}; if their tokens differ too, tokenize the text by that of the model"
                 ));
             }
@@ -89,7 +89,7 @@ pub fn choose_decoder(config: &Config, file: &TokenFile) -> Result<Option<Tokeni
     let opened = recorded.and_then(|recorded| Tokenizer::open(recorded.name.as_ref()).ok());
     let opened = opened.filter(|tokenizer| differs(tokenizer).is_none());
     if let (Some(recorded), None, true) = (recorded, &opened, cfg!(feature = "tokenizers")) {
-        print_line(&format!(
+        print_shared(&format!(
             "warning: --data: {} was made by the tokenizer {}, which is not there or has changed; samples and exports \
              are without it, unless --tokenizer names it",
             path, recorded.name
@@ -130,7 +130,7 @@ pub fn check_one_tokenizer(files: &[TokenFile]) -> Result<()> {
             }
             Some(_) => {}
             None => {
-                print_line(&format!(
+                print_shared(&format!(
                     "warning: --data: the token ids of {} have to be of the tokenizer of {name}, {tokenizer}; the file \
                      does not say so",
                     file.name()

@@ -11,7 +11,7 @@ use crate::data::{
 };
 use crate::os::{allow_open_files, is_limit_of_open_files};
 use crate::train::config::{Config, OwnRows, RunSettings};
-use crate::train::console::{counted_with_commas, print_line, with_commas};
+use crate::train::console::{counted_with_commas, print_shared, with_commas};
 use crate::train::{Error, Result, Task};
 
 use super::data_list::DataList;
@@ -211,7 +211,7 @@ pub fn sample(sources: Vec<DataSource>, config: &Config) -> Result<Dataset> {
             1 => "and another file are",
             others => &format!("and {} other files are", with_commas(others as u64)),
         };
-        print_line(&format!(
+        print_shared(&format!(
             "warning: --data: {} {others} shorter than a row, seq + 1 = {} tokens, and not read; join short files, or \
              give --documents and --pack",
             first.name(),
@@ -267,7 +267,7 @@ fn describe_records(files: &[(String, Encoded)], is_single: bool, tokenizer: &To
     let documents = files.iter().map(|(_, encoded)| encoded.documents).sum::<u64>();
     let of = if is_single { name.clone() } else { format!("{} files", files.len()) };
     let documents = counted_with_commas(documents as usize, "document");
-    print_line(&format!("{documents} of {of}, with {after} after each"));
+    print_shared(&format!("{documents} of {of}, with {after} after each"));
 }
 
 /// Returns the project's own book, the text of a run without `--data`. It is plain prose, so a minute of training has a

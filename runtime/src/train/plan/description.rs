@@ -1,8 +1,9 @@
 //! The plan in words, for the first lines of a run.
 
 use crate::data::{Dataset, PackingWaste, SourceSize};
+use crate::layout::AxisId;
 use crate::mesh::AxisOrder;
-use crate::train::config::{Config, ModelSource};
+use crate::train::config::{Config, LocalSgdConfig, ModelSource};
 use crate::train::console::{counted, counted_with_commas, with_commas};
 
 use super::Plan;
@@ -47,7 +48,19 @@ impl Plan {
         ) + &describe_packing(dataset.packing_waste())
             + &validation.unwrap_or_default()
             + &pipeline
+            + &config.local_sgd.map(|local| describe_local(config, local)).unwrap_or_default()
     }
+}
+
+/// Describes the synchronization of replicas that train apart, on a line of its own.
+fn describe_local(config: &Config, local: LocalSgdConfig) -> String {
+    format!(
+        "\nlocal SGD: {} train apart, and are synchronized after every {} (outer learning rate {}, momentum {})",
+        counted(config.mesh.degree(AxisId::Dp), "replica"),
+        counted(local.steps as usize, "step"),
+        local.outer_lr,
+        local.outer_momentum
+    )
 }
 
 /// Describes a global batch: `8 sequences of 128 tokens`, or the rows of a task.

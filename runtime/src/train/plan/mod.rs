@@ -20,6 +20,7 @@ mod outputs;
 mod pipeline;
 mod record_file;
 mod resume;
+mod resumed_replicas;
 mod saved_architecture;
 mod saved_settings;
 mod schedule;
@@ -42,7 +43,7 @@ use crate::tensor::ParamRef;
 use meshwright_sim::StepLog;
 
 use super::config::{Config, ModelSource, Precision};
-use super::console::{print_line, warn_once};
+use super::console::{print_shared, warn_once};
 use super::machine::Machine;
 use super::task::AnyTask;
 use super::{Error, Family, FamilyModel, Outline, Result, Task};
@@ -63,13 +64,13 @@ pub use model_plan::{ModelFlops, ModelPlan};
 pub use opened_model::OpenedModel;
 pub use outputs::PreparedOutputs;
 pub use pipeline::{PipelinePlan, build_model};
-pub use resume::{open_if_any, open_resumed, take_saved_settings, warn_of_newer_checkpoints};
+pub use resume::{announce_resumed, open_if_any, open_resumed, take_saved_settings};
 pub use saved_architecture::saved_family;
 pub use saved_settings::{other_samples, settings_to_save};
 pub use validation::Validation;
 
 /// Fraction of the memory that the plan of a run may take on a mesh that is chosen for it.
-const PLANNED_MEMORY: f64 = 0.8;
+pub const PLANNED_MEMORY: f64 = 0.8;
 
 /// Everything that a run reads, and the settings that fit it.
 pub struct Plan {
@@ -133,7 +134,7 @@ impl Plan {
         let OpenedModel { task, mut family, weights, .. } = opened;
         let ModelPlan { outline, sizes, params, pipeline, recomputes, memory, flops } = model;
         for warning in pipeline.iter().flat_map(|plan| plan.warnings(&config, recomputes)) {
-            print_line(&format!("warning: {warning}"));
+            print_shared(&format!("warning: {warning}"));
         }
         let vocab = outline.vocab;
         dataset::use_cache(&config)?;
@@ -143,7 +144,7 @@ impl Plan {
             (vec![task_data::open_training_examples::<T>(&config, &task)?], None)
         };
         if let Some(warning) = data_tokenizer::warn_of_tokenizer(&config, tokenizer.as_ref()) {
-            print_line(&format!("warning: {warning}"));
+            print_shared(&format!("warning: {warning}"));
         }
         let (sources, mut validation) =
             Validation::open::<T>(&config, &task, sources, (tokenizer.as_ref(), vocab))?;
@@ -159,10 +160,10 @@ impl Plan {
         if let Some(weights) = &weights {
             let flag = "--init-from";
             let new = weights.warning_of_new(&hf_tensors(&hf_names, &params, flag)?);
-            new.iter().for_each(|warning| print_line(&format!("warning: {flag}: {warning}")));
+            new.iter().for_each(|warning| print_shared(&format!("warning: {flag}: {warning}")));
         }
         if let Some(warning) = family.extend_positions(config.seq) {
-            print_line(&format!("warning: --seq: {warning}"));
+            print_shared(&format!("warning: --seq: {warning}"));
         }
         let export = match &config.export_hf {
             Some(_) => {
@@ -218,6 +219,18 @@ impl Plan {
         if !config.is_dry_run() {
             check_threads(config)?;
         }
+        Plan::check_sizes::<T>(config, model, available)
+    }
+
+    /// Checks the sizes and the memory of an opened model, as [`check_fit`](Self::check_fit) does.
+    ///
+    /// # Errors
+    /// The first reason why it does not fit.
+    pub fn check_sizes<T: Task>(
+        config: &Config,
+        model: &OpenedModel<T>,
+        available: Option<f64>,
+    ) -> Result<()> {
         check_batch(config)?;
         check_context::<T>(config)?;
         let run = Config { explain: None, simulate: None, ..config.clone() };

@@ -11,7 +11,7 @@ use crate::data::is_remote;
 use crate::os::ClaimedFile;
 use crate::trace::{Tracer, is_trace};
 use crate::train::config::Config;
-use crate::train::console::print_line;
+use crate::train::console::print_shared;
 use crate::train::report::{
     ClaimedEvents, ClaimedMetrics, KnownSteps, MetricsFiles, PrometheusFile,
 };
@@ -50,7 +50,10 @@ impl TraceFile {
     fn open(path: PathBuf, claimed: ClaimedFile) -> Result<TraceFile> {
         let (file, aside) = claimed.replace().map_err(unwritable("--trace", &path))?;
         if let Some(aside) = aside {
-            print_line(&format!("--trace: the trace of an earlier run is now {}", aside.display()));
+            print_shared(&format!(
+                "--trace: the trace of an earlier run is now {}",
+                aside.display()
+            ));
         }
         Ok(TraceFile { path, file })
     }
@@ -146,7 +149,7 @@ impl Plan {
         let is_first = self.machine.own_rank().is_none_or(|rank| rank == 0);
         if let Some(checkpoint) = self.resume.as_ref().filter(|_| !is_kept && is_first) {
             let folder = checkpoint.folder().parent().unwrap_or(Path::new("."));
-            print_line(&format!(
+            print_shared(&format!(
                 "--resume: without --save, the steps of this run are lost when it ends; add --save {} to keep them",
                 folder.display()
             ));
@@ -209,7 +212,7 @@ impl Plan {
             } else {
                 format!("--resume {dir} continues that run")
             };
-            print_line(&format!(
+            print_shared(&format!(
                 "warning: --save: {dir} holds {which}; checkpoints of equal steps will be replaced, and the others are \
                  kept, without being counted by --keep; {advice}"
             ));
@@ -230,7 +233,7 @@ impl Plan {
         let lock = HfExport::lock(folder)?;
         let stale = HfExport::stale_files(folder, format);
         if let Some(first) = stale.first() {
-            print_line(&format!(
+            print_shared(&format!(
                 "warning: --export-hf: {} has files that are none of this model ({}); the export renames them to \
                  {first}.1 and so on",
                 folder.display(),

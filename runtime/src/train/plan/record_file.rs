@@ -7,7 +7,7 @@ use std::sync::PoisonError;
 
 use crate::layout::AxisId;
 use crate::os::{ClaimedFile, move_aside};
-use crate::train::console::print_line;
+use crate::train::console::print_shared;
 use crate::train::record::{Measurements, step_record, steps_to_record};
 use crate::train::{Error, Result};
 use meshwright_sim::calibrate::StepRecord;
@@ -62,7 +62,7 @@ impl RecordFile {
     pub fn write_record(&self, plan: &Plan, measured: Measurements) -> Result<()> {
         let measured = measured.into_inner().unwrap_or_else(PoisonError::into_inner);
         let Some(record) = step_record(plan, &measured) else {
-            print_line(&format!(
+            print_shared(&format!(
                 "warning: {FLAG}: the run has ended before its last steps, which are recorded"
             ));
             return Ok(());
@@ -76,7 +76,7 @@ impl RecordFile {
             fs::rename(&self.partial, &self.path).map(|()| aside)
         };
         if let Some(aside) = write().map_err(unwritable(FLAG, &self.path))? {
-            print_line(&format!("{FLAG}: the earlier record is now {}", aside.display()));
+            print_shared(&format!("{FLAG}: the earlier record is now {}", aside.display()));
         }
         Ok(())
     }

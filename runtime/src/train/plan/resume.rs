@@ -7,15 +7,17 @@ use serde_json::Value;
 
 use crate::checkpoint::hf::HfConfig;
 use crate::checkpoint::{Checkpoint, CheckpointError};
+use crate::comm::__internal::run_reports::{RunReport, report};
 use crate::data::{DataPosition, Dataset};
 use crate::optim::{Ema, ParamGroups, UpdateRule};
 use crate::tensor::ParamRef;
 use meshwright_store::__internal::{state_kinds_in, training_tensors};
 
 use crate::train::config::{Config, RunSettings};
-use crate::train::console::{counted, print_line};
+use crate::train::console::{counted, print_shared};
 use crate::train::{Error, Result};
 
+use super::resumed_replicas::SavedReplicas;
 use super::saved_architecture::{check_architecture, check_family, check_given_family};
 use super::saved_settings::{Differences, saved_flags};
 
@@ -110,7 +112,9 @@ pub fn check_checkpoint(
     let kinds = |param: &ParamRef| {
         if param.is_frozen() { Vec::new() } else { rule.state_kinds(groups.of(param)).to_vec() }
     };
-    check_optimizer(checkpoint, &rule, params.iter().flat_map(kinds).collect())?;
+    let replicas = SavedReplicas::check(checkpoint, config)?;
+    let found = replicas.kinds_of_rule(&state_kinds_in(checkpoint));
+    check_optimizer(checkpoint, &rule, found, params.iter().flat_map(kinds).collect())?;
     let state = &checkpoint.manifest().state;
     let position = DataPosition::after(state.step, dataset)?;
     let differences = Differences::new(state, config, architecture);
@@ -121,7 +125,7 @@ pub fn check_checkpoint(
         let changed = differences.changed_samples();
         let changed =
             if changed.is_empty() { String::new() } else { format!("; {}", changed.join("; ")) };
-        print_line(&format!(
+        print_shared(&format!(
             "--new-data: step {} begins with the first row of {}{changed}. The parameters, the state of the optimizer, \
              and the learning rate go on from {}",
             state.step + 1,
@@ -138,18 +142,20 @@ pub fn check_checkpoint(
     let average = has_average.then_some(Ema::KIND);
     let average_of = |param: &ParamRef| average.filter(|_| !param.is_frozen());
     let expected = training_tensors(params, |param| {
-        kinds(param).into_iter().chain(average_of(param)).collect()
+        let held =
+            if param.is_frozen() { Vec::new() } else { replicas.kinds_to_hold(&kinds(param)) };
+        held.into_iter().chain(average_of(param).map(str::to_owned)).collect()
     });
     checkpoint.check_tensors(expected).map_err(in_flag())?;
     check_steps_left(checkpoint, config)?;
-    warn_of_newer_checkpoints(checkpoint, "--resume");
+    announce_resumed(checkpoint, "--resume");
     match (has_average, config.optimizer.ema) {
-        (false, Some(_)) => print_line(&format!(
+        (false, Some(_)) => print_shared(&format!(
             "warning: --ema: {} holds no average of the parameters; it starts from the parameters of step {}",
             checkpoint.folder().display(),
             state.step
         )),
-        (true, None) => print_line(&format!(
+        (true, None) => print_shared(&format!(
             "warning: {} holds an average of the parameters, which is not updated without --ema; set --ema to continue \
              it",
             checkpoint.folder().display()
@@ -159,18 +165,23 @@ pub fn check_checkpoint(
     let changed = differences.changed_settings();
     if !changed.is_empty() {
         let folder = checkpoint.folder().display();
-        print_line(&format!("warning: --resume: not as in {folder}: {}", changed.join("; ")));
+        print_shared(&format!("warning: --resume: not as in {folder}: {}", changed.join("; ")));
     }
     Ok(())
 }
 
-/// Warns of newer checkpoints that are damaged, and of those of another branch.
-pub fn warn_of_newer_checkpoints(checkpoint: &Checkpoint, flag: &str) {
+/// Reports the checkpoint from which a run continues to its supervisor. Warns of newer ones that are damaged, and of
+/// those of another branch.
+pub fn announce_resumed(checkpoint: &Checkpoint, flag: &str) {
+    report(RunReport::Resumed(checkpoint.folder().to_owned()));
     for skipped in checkpoint.skipped() {
-        print_line(&format!("warning: {skipped}; going on from {}", checkpoint.folder().display()));
+        print_shared(&format!(
+            "warning: {skipped}; going on from {}",
+            checkpoint.folder().display()
+        ));
     }
     if let Some(other) = checkpoint.other_branch() {
-        print_line(&format!(
+        print_shared(&format!(
             "warning: {flag}: {0} and {1} are of different branches, as the run was resumed from an earlier step; \
              going on from {0}",
             checkpoint.folder().display(),
@@ -198,17 +209,17 @@ fn check_steps_left(checkpoint: &Checkpoint, config: &Config) -> Result<()> {
              larger --steps, or leave it out"
         )));
     }
-    print_line(&format!("{found}, as many as --steps: nothing is left to train"));
+    print_shared(&format!("{found}, as many as --steps: nothing is left to train"));
     Ok(())
 }
 
-/// Checks that the checkpoint holds exactly the state of `rule`.
+/// Checks that the checkpoint, which holds state of the kinds `found`, has exactly the state of `rule`.
 fn check_optimizer(
     checkpoint: &Checkpoint,
     rule: &dyn UpdateRule,
+    mut found: BTreeSet<&str>,
     expected: BTreeSet<&str>,
 ) -> Result<()> {
-    let mut found = state_kinds_in(checkpoint);
     found.remove(Ema::KIND);
     if found == expected {
         return Ok(());

@@ -8,7 +8,7 @@ use crate::data::{
     Batch, DataError, DataPosition, DataSource, Dataset, TokenFile, Tokenizer, is_remote,
 };
 use crate::train::config::{Config, ValidationConfig};
-use crate::train::console::{counted_with_commas, print_line, with_commas};
+use crate::train::console::{counted_with_commas, print_shared, with_commas};
 use crate::train::task::AnyTask;
 use crate::train::{Error, Result, Task};
 
@@ -113,7 +113,7 @@ impl Validation {
                 let data = self.record.data.clone();
                 self.record = EvaluationRecord { data, ..saved.clone() };
             }
-            Some(_) => print_line(
+            Some(_) => print_shared(
                 "warning: --resume: other rows are evaluated than in the saved run, so its lowest loss and its \
                  evaluations of --early-stop do not count",
             ),
@@ -248,7 +248,7 @@ fn check_tokenizers(
              --tokenizer FILE.json, or give token ids"
         ))),
         (Some(known), None) if trained.tokenizer().is_some() => {
-            print_line(&format!(
+            print_shared(&format!(
                 "warning: --eval-data: the token ids of {name} have to be of the tokenizer of --data, {known}; the \
                  file does not say so"
             ));
@@ -272,7 +272,7 @@ fn warn_of_training_data(sources: &[DataSource], data: &DataSource) {
             ([_], [_]) => "it is also the file of --data".to_owned(),
             _ => format!("{} is also a file of --data", file.name()),
         };
-        print_line(&format!(
+        print_shared(&format!(
             "warning: --eval-data: {which}, so the validation loss is that of rows which are trained on; \
              --eval-fraction 0.1 holds out its end"
         ));

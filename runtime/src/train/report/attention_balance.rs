@@ -69,7 +69,9 @@ impl AttentionBalance {
         let mut sums = [work.total as f64, work.longest as f64];
         // Rows of one document are all alike.
         if micro_batches.iter().any(|micro_batch| micro_batch.starts.is_some()) {
-            rank.all_reduce_f64(AxisSet::DATA, &Site::new("attention_balance"), &mut sums);
+            let site = Site::new("attention_balance");
+            rank.all_reduce_f64(AxisSet::DATA, &site, &mut sums);
+            sums = sums.map(|sum| rank.mean_over_replicas(&site, sum));
         }
         if sums[1] > 0.0 { sums[0] / sums[1] } else { 1.0 }
     }

@@ -1,12 +1,10 @@
 //! Model FLOPs of a training step, and the measured peak FLOP/s of the machine (the terms of MFU).
 //! Recomputation does not count, as it would in HFU.
 
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use crate::backend::{BlockIndex, Buffer, CachingAllocator, Category, DType, Gemm, StreamKind};
+use crate::bench::{MatmulSize, measure_matmul};
 use crate::comm::Site;
-use crate::layout::AxisSet;
 use crate::nn::Built;
 use crate::tensor::Rank;
 
@@ -27,53 +25,23 @@ pub fn measure_peak(rank: &Rank) -> PeakFlops {
     if rank.index() == 0 {
         let threads = rank.backend().threads();
         let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
-        let all = (threads * rank.degree_of(AxisSet::ALL)).min(cores);
+        let all = (threads * rank.comms().shape().world_size()).min(cores);
         // The ranks of a device share it.
         let share = if rank.allocator().device().is_some() { 1 } else { all };
         let fastest = PeakFlops::measured(|| fastest_matmul(rank)).flops;
         peak[0] = fastest / threads.min(cores) as f64 * share as f64;
     }
-    rank.all_reduce_f64(AxisSet::ALL, &Site::new("peak FLOP/s"), &mut peak);
+    rank.sum_over_ranks(&Site::new("peak FLOP/s"), &mut peak);
     PeakFlops { flops: peak[0], is_of_data_sheet: false }
 }
 
-/// Returns the FLOP/s of the fastest of several matmuls. Other work on the machine only makes them slower.
+/// Returns the FLOP/s of the fastest of several matmuls.
 fn fastest_matmul(rank: &Rank) -> f64 {
     const AT_LEAST: (u32, Duration) = (8, Duration::from_millis(60));
-    // A separate allocator: these buffers are not part of the memory of training.
-    let device = rank.allocator().device();
-    let allocator = CachingAllocator::on(device.cloned(), usize::MAX);
     // Large enough to reach the peak, small enough to be quick.
-    let size = if device.is_some() { 4096 } else { 768 };
-    let finish = || {
-        device
-            .iter()
-            .for_each(|device| device.synchronize(&device.mark_stream(StreamKind::Compute)))
-    };
-    let [a, b, mut c] = [1, 2, 3].map(|key| random_matrix(rank, &allocator, size, key));
-    let gemm =
-        Gemm { m: size, n: size, k: size, trans_a: false, trans_b: false, accumulate: false };
-    let begin = Instant::now();
-    let (mut runs, mut best) = (0, Duration::MAX);
-    while runs < AT_LEAST.0 || begin.elapsed() < AT_LEAST.1 {
-        let start = Instant::now();
-        rank.backend().gemm(&gemm, a.view(), b.view(), c.view_mut());
-        finish();
-        best = best.min(start.elapsed());
-        runs += 1;
-    }
-    2.0 * (size * size * size) as f64 / best.as_secs_f64()
-}
-
-/// Creates a matrix of normal random numbers, as in a model. A GPU draws less power for zeros, and runs at a higher
-/// clock.
-fn random_matrix(rank: &Rank, allocator: &Arc<CachingAllocator>, size: usize, key: u64) -> Buffer {
-    let mut numbers = allocator.alloc(DType::F32, size * size, Category::Workspace);
-    let index = BlockIndex::whole(&[size, size]);
-    rank.backend().fill_normal(key, 1.0, &index, numbers.view_mut());
-    let mut matrix = allocator.alloc(rank.compute_dtype(), size * size, Category::Workspace);
-    rank.backend().cast(numbers.view(), matrix.view_mut());
-    matrix
+    let size = if rank.allocator().device().is_some() { 4096 } else { 768 };
+    let size = MatmulSize::square(size);
+    size.flops() / measure_matmul(rank, size, rank.compute_dtype(), AT_LEAST)
 }
 
 #[cfg(test)]
@@ -176,19 +144,6 @@ mod tests {
         for (seq, keys) in [(7, 7 + 3 + 5), (4, 4 + 3 + 4), (2, 6)] {
             assert_eq!(model_flops_per_token(&built, seq), (6 * 6 * 9 * keys) as f64, "{seq}");
         }
-    }
-
-    /// A GPU multiplies zeros faster than the numbers of a model.
-    #[test]
-    fn peak_is_measured_with_random_numbers() {
-        let comms = RankComms::unattended(MeshShape::SINGLE);
-        let rank = Rank::new(comms, Box::new(CpuBackend::new(1).unwrap()), 0);
-        let allocator = CachingAllocator::new();
-        let [a, b] =
-            [1, 2].map(|key| random_matrix(&rank, &allocator, 64, key).view().to_vec::<f32>());
-        let squares: f32 = a.iter().map(|x| x * x).sum();
-        assert!((0.9..1.1).contains(&(squares / a.len() as f32)), "{squares}");
-        assert_ne!(a, b);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use crate::checkpoint::RunLog;
-use crate::train::console::print_line;
+use crate::train::console::print_shared;
 
 use super::metrics::unix_time;
 
@@ -26,7 +26,7 @@ impl Goodput {
     /// is not known.
     pub fn new(save: Option<&Path>, earlier: Option<f64>, elapsed: Duration) -> Option<Goodput> {
         let beginning = save.map_or(Ok(None), RunLog::beginning).unwrap_or_else(|error| {
-            print_line(&format!(
+            print_shared(&format!(
                 "warning: --save: {error}; goodput does not count earlier attempts"
             ));
             None

@@ -21,6 +21,10 @@ pub struct StepMetrics {
     pub loss: f64,
     /// Norm of the global gradient before clipping.
     pub grad_norm: f64,
+    /// Gradient noise scale in sequences, by the steps so far, with `--noise-scale`; not there if it cannot be told
+    /// from them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub noise_scale: Option<f64>,
     /// Learning rate of the step's update.
     pub lr: f64,
     /// Tokens trained on in this step, over all ranks.
@@ -228,6 +232,7 @@ mod tests {
             save_bytes: None,
             save_failed: None,
             skipped: None,
+            noise_scale: None,
             eval_loss: None,
             eval_perplexity: None,
             eval_bits_per_byte: None,
@@ -270,6 +275,7 @@ mod tests {
             save_bytes: Some(1),
             save_failed: Some(1),
             skipped: Some(1),
+            noise_scale: Some(1.0),
             eval_loss: Some(0.0),
             eval_perplexity: Some(1.0),
             eval_bits_per_byte: Some(0.0),

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::comm::Site;
 use crate::data::Dataset;
-use crate::layout::{AxisId, AxisSet};
+use crate::layout::AxisId;
 use crate::tensor::Rank;
 
 use crate::train::Result;
@@ -83,7 +83,7 @@ impl StepObserver for MetricsRecorder<'_> {
         let StepReport { rank, usage, .. } = report;
         let mut sums = vec![usage.flops[1] as f64];
         sums.extend(report.sources.iter().flat_map(SourceLosses::to_shares));
-        rank.all_reduce_f64(AxisSet::ALL, &Site::new("metrics"), &mut sums);
+        rank.sum_over_ranks(&Site::new("metrics"), &mut sums);
         let peak_bytes = peak_bytes(rank)?;
         let has_stages = rank.degree(AxisId::Pp) > 1;
         let bubble = report.schedule.filter(|_| has_stages).map(|times| bubble(rank, times));
@@ -96,6 +96,7 @@ impl StepObserver for MetricsRecorder<'_> {
             step: report.step,
             loss: report.loss,
             grad_norm: report.grad_norm,
+            noise_scale: report.noise_scale,
             lr: report.lr,
             tokens: report.tokens,
             epoch: self.dataset.map(|dataset| dataset.epochs_after(report.step)),
@@ -140,12 +141,12 @@ impl StepObserver for MetricsRecorder<'_> {
 /// Returns the idle fraction of the time of the pipeline schedule, over all ranks: idle ranks wait for messages, or
 /// have finished before others. Every rank calls it.
 fn bubble(rank: &Rank, times: ScheduleTimes) -> f64 {
-    let ranks = rank.degree_of(AxisSet::ALL);
+    let ranks = rank.comms().shape().world_size();
     let mut elapsed = vec![0.0; ranks];
     elapsed[rank.index()] = times.elapsed.as_secs_f64();
     let busy = times.elapsed.saturating_sub(times.waited).as_secs_f64();
     let mut all: Vec<f64> = elapsed.into_iter().chain([busy]).collect();
-    rank.all_reduce_f64(AxisSet::ALL, &Site::new("metrics"), &mut all);
+    rank.sum_over_ranks(&Site::new("metrics"), &mut all);
     let longest = all[..ranks].iter().copied().fold(0.0, f64::max);
     if longest > 0.0 { 1.0 - all[ranks] / (longest * ranks as f64) } else { 0.0 }
 }

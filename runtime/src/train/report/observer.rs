@@ -48,6 +48,9 @@ pub struct StepReport<'a> {
     pub loss: f64,
     /// Norm of the global gradient before clipping.
     pub grad_norm: f64,
+    /// Gradient noise scale in sequences, by the steps so far, with `--noise-scale`; `None` if it cannot be told from
+    /// them, as they have more noise than gradient.
+    pub noise_scale: Option<f64>,
     /// Learning rate of the step's update.
     pub lr: f64,
     /// Tokens trained on in this step, over all ranks.

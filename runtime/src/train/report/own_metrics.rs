@@ -5,10 +5,11 @@ use std::cell::RefCell;
 use crate::train::{Error, Result};
 
 /// Keys of a line of the metrics file that are not a program's.
-pub(super) const TRAINER_KEYS: [&str; 25] = [
+pub(super) const TRAINER_KEYS: [&str; 26] = [
     "step",
     "loss",
     "grad_norm",
+    "noise_scale",
     "lr",
     "tokens",
     "epoch",

@@ -23,9 +23,14 @@ pub struct Prediction {
 }
 
 impl Prediction {
-    /// Simulates a step of `plan`; `None` if its cluster is unknown, or does not describe the run.
+    /// Simulates a step of `plan`; `None` if its cluster is unknown or does not describe the run, or if
+    /// steps differ, as with `--local-steps`.
     pub fn of_plan<T: Task>(plan: &Plan) -> Option<Prediction> {
-        let Config { cluster, mesh, dtype, device, .. } = &plan.config;
+        let Config { cluster, mesh, dtype, device, local_sgd, .. } = &plan.config;
+        if local_sgd.is_some() {
+            // The steps differ.
+            return None;
+        }
         let run = (mesh.world_size(), dtype.dtype(), *device);
         let on = cluster_of(cluster.as_ref(), run, &*plan.machine).ok()??;
         let run = SimulatedRun::of_plan::<T>(plan, &on, false).ok()?;

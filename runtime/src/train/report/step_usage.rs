@@ -1,6 +1,7 @@
 //! Communication and FLOPs of a step on one rank.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use crate::comm::CommTimes;
 use crate::layout::AxisSet;
@@ -13,6 +14,10 @@ pub struct StepUsage {
     pub flops: [u64; 2],
     /// Bytes sent, and times, by the axes of the process group.
     pub comm: BTreeMap<AxisSet, (u64, CommTimes)>,
+    /// Time of the step.
+    pub step_time: Duration,
+    /// Time of waits for the batch.
+    pub data_wait: Duration,
 }
 
 impl StepUsage {
@@ -30,14 +35,24 @@ impl StepUsage {
             *total_bytes += bytes;
             *total_times += *times;
         }
+        self.step_time += other.step_time;
+        self.data_wait += other.data_wait;
         for (total, flops) in self.flops.iter_mut().zip(other.flops) {
             *total += flops;
         }
     }
 
+    /// Returns the usage with a share of that of something which happens once in `every` steps.
+    pub fn with_share(mut self, other: &StepUsage, every: u64) -> StepUsage {
+        for (axes, (bytes, _)) in &other.comm {
+            self.comm.entry(*axes).or_default().0 += bytes / every;
+        }
+        self
+    }
+
     /// Returns the bytes that this rank has sent, by axes; 0 for an axis without traffic.
     pub fn sent_bytes(&self, rank: &Rank) -> BTreeMap<String, u64> {
-        let axes = AxisSet::ALL.iter().filter(|axis| rank.degree(*axis) > 1);
+        let axes = AxisSet::ALL.iter().filter(|axis| rank.comms().shape().degree(*axis) > 1);
         let mut sent: BTreeMap<String, u64> = axes.map(|axis| (axis.to_string(), 0)).collect();
         let used = self.comm.iter().filter(|(_, (bytes, _))| *bytes > 0);
         sent.extend(used.map(|(axes, (bytes, _))| (axes.to_string(), *bytes)));

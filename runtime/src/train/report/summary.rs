@@ -14,6 +14,7 @@ use crate::train::explain::flops_text;
 use crate::train::plan::{Plan, describe_mesh};
 use crate::train::{Error, Result};
 
+use super::low_mfu::describe_low_mfu;
 use super::{Evaluation, Prediction, Report};
 
 /// Results of a run.
@@ -70,6 +71,7 @@ impl Summary {
         }
         text += &self.validation_lines(plan);
         text += &usage_tables(&self.report, self.losses.len());
+        text += &self.low_mfu(plan);
         for line in output_lines(&plan.config) {
             text += &format!("{line}\n");
         }
@@ -84,6 +86,13 @@ impl Summary {
 }
 
 impl Summary {
+    /// Returns the hint about a low MFU, if the peak is known.
+    fn low_mfu(&self, plan: &Plan) -> String {
+        let Some(peak) = self.report.peak else { return String::new() };
+        let tokens = (plan.config.batch * plan.config.seq * self.losses.len()) as f64;
+        describe_low_mfu(&self.report, plan.flops.total() * tokens / peak.flops)
+    }
+
     /// Describes the last evaluation and the lowest loss, and why a run has stopped early.
     fn validation_lines(&self, plan: &Plan) -> String {
         let mut text = String::new();
@@ -215,6 +224,8 @@ mod tests {
                 overlapped: Duration::from_millis(25),
                 exposed: Duration::from_micros(680),
             }],
+            step_time: Duration::ZERO,
+            data_wait: Duration::ZERO,
             flops: 6.4e12,
             planned_flops: Some(1.5e12),
             recomputed: 0.25,

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::backend::Category;
 use crate::comm::{Blocks, Site};
-use crate::layout::{AxisId, AxisSet};
+use crate::layout::AxisId;
 use crate::tensor::Rank;
 
 use crate::train::Result;
@@ -22,6 +22,10 @@ pub struct Report {
     pub memory: Vec<MemoryUse>,
     /// Communication of rank 0 in all steps, by the axes of the process group.
     pub communication: Vec<AxisUse>,
+    /// Time of all steps on rank 0.
+    pub step_time: Duration,
+    /// Time that rank 0 has waited for batches in all steps.
+    pub data_wait: Duration,
     /// FLOPs of all ranks in all steps. Attention on a CPU computes whole blocks of masked scores, which count.
     pub flops: f64,
     /// FLOPs of all ranks in a step by the memory plan, in which attention has only the scores that are not masked;
@@ -66,12 +70,14 @@ impl StepUsage {
     /// Returns the usage of all steps. Every rank calls it.
     pub fn report(&self, rank: &Rank, plan: &MemoryPlan) -> Result<Report> {
         let mut flops = self.flops.map(|flops| flops as f64);
-        rank.all_reduce_f64(AxisSet::ALL, &Site::new("report"), &mut flops);
-        let ranks_each = rank.degree_of(AxisSet::ALL) / rank.degree(AxisId::Pp);
+        rank.sum_over_ranks(&Site::new("report"), &mut flops);
+        let ranks_each = rank.comms().shape().world_size() / rank.degree(AxisId::Pp);
         let planned: u64 = plan.usage().iter().map(|usage| usage.flops[0]).sum();
         Ok(Report {
             memory: memory_use(rank, plan)?,
             communication: self.communication(plan.usage().first()),
+            step_time: self.step_time,
+            data_wait: self.data_wait,
             flops: flops[0],
             planned_flops: (planned > 0).then_some(planned as f64 * ranks_each as f64),
             recomputed: if flops[0] > 0.0 { flops[1] / flops[0] } else { 0.0 },

@@ -2,10 +2,9 @@
 
 use crate::comm::{Blocks, Site};
 use crate::data::{Batch, BatchHash, RankBatch, check_batches};
-use crate::layout::AxisSet;
 use crate::tensor::Rank;
-
 use crate::train::Result;
+use crate::train::micro_batch::data_position;
 
 /// Checks that data ranks hold different rows of a step of `samples` samples, and that model-parallel ranks hold the
 /// same rows. Every rank calls it with its own `batch`, and all get the same result.
@@ -14,7 +13,7 @@ pub fn check_first_batches(rank: &Rank, samples: usize, batch: &Batch) -> Result
         return Ok(());
     }
     let world = rank.comms().world();
-    let mut own = vec![rank.position(AxisSet::DATA) as u32];
+    let mut own = vec![data_position(rank) as u32];
     own.extend(BatchHash::of_batch(batch).to_words());
     let mut all = vec![0u32; own.len() * world.size()];
     let blocks = Blocks::even(1, own.len(), world.size());
@@ -35,6 +34,7 @@ mod tests {
 
     use super::*;
     use crate::data::{Dataset, Order, TokenFile};
+    use crate::layout::AxisSet;
     use crate::run_on;
 
     /// Checks the batches of ranks that read the rows of `sampler`, of steps of 8 samples.

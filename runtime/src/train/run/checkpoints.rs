@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use crate::checkpoint::{EvaluationRecord, Keep, TrainState};
 use crate::train::config::SaveConfig;
+use crate::train::run_optimizer::Synchronized;
 use crate::train::{Error, Result, Task};
 
 use super::evaluations::Evaluations;
@@ -24,7 +25,8 @@ impl<T: Task> RankLoop<'_, T> {
         }
         let (limit, start) = (save.max_failed, Instant::now());
         let saved = self.finish_background_save(limit).and_then(|()| {
-            let saved = self.save(steps, save.keep, save.asynchronous);
+            let synchronized = self.state.optimizer.synchronized_after(steps)?;
+            let saved = self.save(synchronized, save.keep, save.asynchronous);
             self.tolerate_failed_save(saved, limit)
         });
         self.recent_saves.add_wait(start.elapsed());
@@ -56,12 +58,22 @@ impl<T: Task> RankLoop<'_, T> {
     }
 
     /// Saves a checkpoint after `steps` steps. Every rank calls it.
+    ///
+    /// # Errors
+    /// Also a step between two synchronizations of replicas that train apart.
     pub(super) fn save_checkpoint(&mut self, steps: u64, keep: Option<usize>) -> Result<()> {
-        self.save(steps, keep, false)
+        self.save(self.state.optimizer.synchronized_after(steps)?, keep, false)
     }
 
-    /// Saves a checkpoint after `steps` steps, or begins to save it in the background, when the one before is complete.
-    fn save(&mut self, steps: u64, newest: Option<usize>, in_background: bool) -> Result<()> {
+    /// Saves a checkpoint of parameters that all replicas have, or begins to save it in the background, when the one
+    /// before is complete.
+    fn save(
+        &mut self,
+        synchronized: Synchronized,
+        newest: Option<usize>,
+        in_background: bool,
+    ) -> Result<()> {
+        let steps = synchronized.steps();
         self.finish_background_save(usize::MAX)?;
         self.check_finite(steps)?;
         let Some(SaveConfig { dir, .. }) = &self.plan.config.save else { return Ok(()) };

@@ -1,7 +1,6 @@
 //! The origin of a loss or gradient norm that is infinite or NaN.
 
 use crate::comm::Site;
-use crate::layout::AxisSet;
 use crate::tensor::Rank;
 
 /// Describes the ranks whose contribution `local` is not finite. Every rank calls it.
@@ -9,7 +8,7 @@ pub fn divergence_origin(rank: &Rank, local: f64) -> String {
     let world = rank.comms().shape().world_size();
     let mut bad = vec![0.0; world];
     bad[rank.index()] = if local.is_finite() { 0.0 } else { 1.0 };
-    rank.all_reduce_f64(AxisSet::ALL, &Site::new("divergence"), &mut bad);
+    rank.sum_over_ranks(&Site::new("divergence"), &mut bad);
     let ranks: Vec<String> =
         (0..world).filter(|rank| bad[*rank] > 0.0).map(|rank| rank.to_string()).collect();
     match ranks.as_slice() {

@@ -1,7 +1,6 @@
 //! Check that the model reads the documents of `--documents`.
 
 use crate::comm::Site;
-use crate::layout::AxisSet;
 use crate::tensor::Rank;
 use crate::train::Result;
 use crate::train::plan::{Plan, check_documents_are_used};
@@ -31,6 +30,6 @@ impl StepObserver for DocumentsCheck {
 /// and all get the same result.
 fn check_first_step_used_documents(rank: &Rank) -> Result<()> {
     let mut used = [f64::from(u8::from(rank.has_used_documents()))];
-    rank.all_reduce_f64(AxisSet::ALL, &Site::new("--documents"), &mut used);
+    rank.sum_over_ranks(&Site::new("--documents"), &mut used);
     check_documents_are_used(used[0] > 0.0)
 }

@@ -100,6 +100,13 @@ impl<T: Task> RankLoop<'_, T> {
         let Some(save) = &self.plan.config.save else {
             return Err("nothing was saved (--save DIR keeps the state before such a step)".into());
         };
+        if let Err(differ) = self.state.optimizer.synchronized_after(steps) {
+            let newest = match self.saved {
+                Some(saved) => format!("{} has the state after step {saved}", save.dir.display()),
+                None => "no state was saved before".to_owned(),
+            };
+            return Err(format!("the state before this step is not saved ({differ}); {newest}"));
+        }
         let saved = self.finish_background_save(usize::MAX).and_then(|()| {
             if self.saved == Some(steps) { Ok(()) } else { self.save_checkpoint(steps, None) }
         });

@@ -4,12 +4,12 @@ use std::time::Instant;
 
 use crate::comm::Site;
 use crate::data::MicroBatch;
-use crate::layout::AxisSet;
 use crate::train::console::print_line;
 use crate::train::evaluation::evaluate_batch;
 use crate::train::micro_batch::data_rows;
 use crate::train::plan::Validation;
 use crate::train::report::Evaluation;
+use crate::train::run_optimizer::Synchronized;
 use crate::train::{Error, Result, Task};
 use meshwright_core::__internal as scope;
 
@@ -43,7 +43,7 @@ impl<T: Task> RankLoop<'_, T> {
         if !self.is_evaluation_due(steps) || self.state.rank.is_last_step() {
             return Ok(None);
         }
-        let evaluation = self.evaluate(steps)?;
+        let evaluation = self.evaluate(self.state.optimizer.synchronized_after(steps)?)?;
         if evaluation.is_some() && self.is_final(steps) {
             begin_last(self.plan, self.state.rank.index());
         }
@@ -57,7 +57,7 @@ impl<T: Task> RankLoop<'_, T> {
         if steps == 0 || !(self.is_final(steps) || is_missed) {
             return Ok(());
         }
-        let evaluation = self.evaluate(steps)?;
+        let evaluation = self.evaluate(self.state.optimizer.synchronized_after(steps)?)?;
         let prints = self.state.rank.index() == 0 && !self.plan.config.quiet;
         if let (Some(evaluation), true) = (&evaluation, prints) {
             print_line(&format!("step {steps}/{}  {evaluation}", self.plan.config.steps));
@@ -66,9 +66,10 @@ impl<T: Task> RankLoop<'_, T> {
         if evaluation.is_some() && is_missed { self.save_if_due(steps) } else { Ok(()) }
     }
 
-    /// Evaluates the model after `steps` steps on all validation batches. Returns `None` if the run has to end: a rank
+    /// Evaluates a model that all replicas have on all validation batches. Returns `None` if the run has to end: a rank
     /// was asked to stop, or cannot read its data.
-    fn evaluate(&mut self, steps: u64) -> Result<Option<Evaluation>> {
+    fn evaluate(&mut self, synchronized: Synchronized) -> Result<Option<Evaluation>> {
+        let steps = synchronized.steps();
         let Some(own) = &mut self.evaluations else { return Ok(None) };
         let (start, span) = (Instant::now(), scope::begin_span());
         let (config, Validation { dataset, batches, .. }) = (&self.plan.config, own.validation);
@@ -83,7 +84,7 @@ impl<T: Task> RankLoop<'_, T> {
             let cause = EndCause::of(batch.as_ref().err(), stopped);
             // All ranks have to learn before the next batch that one of them does not compute it.
             let mut all = [shares[0], shares[1], f64::from(u8::from(cause.is_some()))];
-            rank.all_reduce_f64(AxisSet::ALL, &Site::new("evaluation"), &mut all);
+            rank.sum_over_ranks(&Site::new("evaluation"), &mut all);
             sums = [sums[0] + all[0], sums[1] + all[1]];
             if all[2] > 0.0 {
                 self.end_cause = cause;
@@ -96,7 +97,12 @@ impl<T: Task> RankLoop<'_, T> {
                 }
                 let micro_batches: Vec<MicroBatch<'_>> =
                     (0..config.micro_batches).map(|index| batch.micro_batch(index)).collect();
-                shares = evaluate_batch(&self.state, &*self.task, config.batch, &micro_batches)?;
+                shares = evaluate_batch(
+                    &self.state,
+                    &*self.task,
+                    config.replica_batch(),
+                    &micro_batches,
+                )?;
             }
         }
         scope::end_span("evaluation", span);

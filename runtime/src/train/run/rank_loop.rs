@@ -17,7 +17,7 @@ use crate::train::micro_batch::{StepInput, data_rows};
 use crate::train::plan::{Plan, build_model};
 use crate::train::record::StepTimer;
 use crate::train::report::{
-    AttentionBalance, OwnMetrics, SourceLosses, StepObserver, StepReport, StepUsage,
+    AttentionBalance, NoiseScale, OwnMetrics, SourceLosses, StepObserver, StepReport, StepUsage,
 };
 use crate::train::step::{RankState, StepFailure, StepStats, train_step};
 use crate::train::{Error, Result, Task};
@@ -62,6 +62,8 @@ pub struct RankLoop<'a, T: Task> {
     /// A parameter that was loaded with elements that are infinite or NaN. Such elements of others are then not looked
     /// for.
     pub(super) loaded_infinite: Option<String>,
+    /// `--noise-scale`.
+    pub(super) noise: Option<NoiseScale>,
     /// The numbers of the steps, if they are compared with those on other meshes.
     pub(super) observed: Option<Observed>,
     /// Measures kernels and calls, for `--record`.
@@ -99,12 +101,13 @@ impl<'a, T: Task> RankLoop<'a, T> {
         if let (None, Some(folder)) = (&plan.resume, &plan.weights) {
             import_hf(folder, &plan.hf_names, &params).map_err(Error::of_flag("--init-from"))?;
         }
-        let mut state = RankState::new(rank.clone(), built, pipeline, &config.optimizer)?;
+        let mut state = RankState::new(rank.clone(), built, pipeline, config)?;
         if let Some(checkpoint) = &plan.resume {
             let (optimizer, average) = (&mut state.optimizer, state.average.as_mut());
             let state = TrainingStateMut { params: &params, optimizer, average };
             load_checkpoint(checkpoint, state).map_err(Error::of_flag("--resume"))?;
         }
+        state.optimizer.keep_params();
         let is_loaded = plan.resume.is_some() || plan.weights.is_some();
         let infinite = if is_loaded { find_infinite_param(&rank, &params)? } else { None };
         let loaded_infinite = infinite.map(|param| param.path().to_owned());
@@ -160,6 +163,7 @@ impl<'a, T: Task> RankLoop<'a, T> {
                 plan.resume.as_ref().map_or(0, |checkpoint| checkpoint.manifest().state.skipped),
             ),
             loaded_infinite,
+            noise: NoiseScale::of_run(config),
             observed: None,
             timer: None,
         })
@@ -223,10 +227,14 @@ impl<'a, T: Task> RankLoop<'a, T> {
         let start = Instant::now();
         let config = &self.plan.config;
         let batch = self.batches.take_batch(step)?;
+        // Replicas that train apart complete their round before a stop: only then is there one state to save.
+        let is_synchronized = config.is_synchronized_after(step + 1);
+        let data_wait = start.elapsed();
         // All ranks have to learn in this step that one of them trains no other.
         if step + 1 < config.steps {
             let failed = self.batches.peek(step + 1).err();
-            self.end_cause = EndCause::of(failed.map(Error::from).as_ref(), stop_reason(config));
+            let stop = if is_synchronized { stop_reason(config) } else { None };
+            self.end_cause = EndCause::of(failed.map(Error::from).as_ref(), stop);
             if self.end_cause.is_some() {
                 self.state.rank.announce_last_step();
             }
@@ -235,14 +243,16 @@ impl<'a, T: Task> RankLoop<'a, T> {
         }
         let micro_batches: Vec<MicroBatch<'_>> =
             (0..config.micro_batches).map(|index| batch.micro_batch(index)).collect();
-        let sizes = [config.batch, config.seq];
-        let input = StepInput { step, start, sizes, micro_batches: &micro_batches };
+        let sizes = [config.replica_batch(), config.seq];
+        let (micro_batches, synchronizes) = (&micro_batches[..], is_synchronized);
+        let input = StepInput { step, start, sizes, micro_batches, synchronizes };
         let (state, graphs, task) = (&mut self.state, &mut self.graphs, &*self.task);
         let observed = self.observed.as_mut();
-        let (trained, usage) = StepUsage::of(rank, || {
+        let (trained, mut usage) = StepUsage::of(rank, || {
             let settings = (&config.optimizer, config.on_nan);
             train_step(state, task, graphs, settings, &input, observed)
         });
+        (usage.data_wait, usage.step_time) = (data_wait, start.elapsed());
         if let Some(timer) = &self.timer {
             timer.end_step(rank);
         }
@@ -251,6 +261,10 @@ impl<'a, T: Task> RankLoop<'a, T> {
             StepFailure::Pipeline(error) => Error::Pipeline(error),
         })?;
         self.count_skipped(step, stats.skipped.as_ref())?;
+        let noise_scale = self
+            .noise
+            .as_mut()
+            .and_then(|noise| noise.after_step([stats.first_squares?, stats.grad_norm.powi(2)]));
         let StepStats { loss, tokens, grad_norm, lr, seconds, pipeline, row_shares, .. } = stats;
         // The loss of a task may count rows, but each position is computed.
         let positions = if T::READS_TOKENS { tokens } else { (config.batch * config.seq) as u64 };
@@ -262,18 +276,19 @@ impl<'a, T: Task> RankLoop<'a, T> {
             step: step + 1,
             loss,
             grad_norm,
+            noise_scale,
             lr,
             tokens,
             positions,
             seconds,
-            attention_balance: balance.map(|balance| balance.of_step(rank, &micro_batches)),
+            attention_balance: balance.map(|balance| balance.of_step(rank, micro_batches)),
             save_seconds,
             save_bytes,
             save_failed: self.failed_saves.take_unreported(),
             skipped: self.reported_skips(),
             evaluation: None,
             schedule: pipeline,
-            sources: SourceLosses::of_step(rank, data, &micro_batches, &row_shares),
+            sources: SourceLosses::of_step(rank, data, micro_batches, &row_shares),
             usage,
             own: OwnMetrics::default(),
         })

@@ -43,6 +43,7 @@ fn equal_copies_are_no_difference() {
         "1",
         "dp=2,tp=2",
         "dp=2,fsdp=2",
+        "dp=2,tp=2 --mesh-order tp,dp",
         "cp=2,tp=2",
         "fsdp=2 --zero 1",
         "pp=2,dp=2 --micro-batches 2",

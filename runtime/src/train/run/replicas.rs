@@ -40,6 +40,7 @@ impl<T: Task> RankLoop<'_, T> {
         if !steps.is_multiple_of(every) {
             return Ok(());
         }
+        let steps = self.state.optimizer.synchronized_after(steps)?.steps();
         let rank = &self.state.rank;
         let (world, shape) = (rank.comms().uncounted_world(), *rank.comms().shape());
         let Some(difference) = find_difference(&world, &shape, &self.state.built.params())? else {
@@ -119,8 +120,11 @@ fn gather<P: Serialize>(
 ) -> Result<Vec<RankParts>, CommError> {
     let text = serde_json::to_string(own).expect("names and numbers are JSON");
     let texts = world.all_gather_texts(site, &text)?;
+    // Members are in the order of the axes of the mesh, and ranks in that of --mesh-order.
+    let mut by_rank: Vec<(usize, &String)> = world.members().iter().copied().zip(&texts).collect();
+    by_rank.sort_unstable();
     let parts_of = |text: &String| serde_json::from_str(text).expect("ranks send valid JSON");
-    Ok(texts.iter().map(parts_of).collect())
+    Ok(by_rank.into_iter().map(|(_, text)| parts_of(text)).collect())
 }
 
 /// Describes the first part that ranks hold with different hashes.

@@ -25,7 +25,12 @@ pub fn begin_steps(plan: &Plan) {
     if plan.config.writes_nothing() {
         return;
     }
-    begin(plan, if plan.config.save.is_some() { StopPhase::Saved } else { StopPhase::Unsaved });
+    let phase = match (&plan.config.save, &plan.config.local_sgd) {
+        (None, _) => StopPhase::Unsaved,
+        (Some(_), None) => StopPhase::Saved,
+        (Some(_), Some(_)) => StopPhase::SavedByRound,
+    };
+    begin(plan, phase);
 }
 
 /// Begins the last step: a run that saves is not stopped any more. Every rank calls it; the first one of a process

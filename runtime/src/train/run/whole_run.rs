@@ -9,6 +9,7 @@ use crate::train::record::MeasuredSteps;
 use crate::train::report::{
     Goodput, MetricsRecorder, Progress, StepHistory, StepObserver, StepUsage, memory_use,
 };
+use crate::train::run_optimizer::Synchronized;
 use crate::train::step::RankState;
 use crate::train::{Error, Result, Summary, Task};
 
@@ -90,10 +91,11 @@ impl<T: Task> RankLoop<'_, T> {
             Some(pipeline) => write_stage_times(&rank, pipeline, plan),
             None => Ok(()),
         };
+        let synchronized = self.state.optimizer.synchronized_after(self.done)?;
         let mut average = self.state.average.take();
         let (sample, prompt_len) = match &mut average {
-            Some(average) => average.with_average(|| self.export_and_sample()),
-            None => self.export_and_sample(),
+            Some(average) => average.with_average(|| self.export_and_sample(synchronized)),
+            None => self.export_and_sample(synchronized),
         }?;
         report.memory = memory_use(&rank, &plan.memory)?;
         stage_times.and(reported)?;
@@ -120,9 +122,9 @@ impl<T: Task> RankLoop<'_, T> {
         })))
     }
 
-    /// Exports the model, and returns a sampled continuation with the length of its prompt; nothing without
-    /// `--sample-tokens`.
-    fn export_and_sample(&self) -> Result<(Vec<u32>, usize)> {
+    /// Exports the model, which all replicas have, and returns a sampled continuation with the length of its prompt;
+    /// nothing without `--sample-tokens`.
+    fn export_and_sample(&self, _: Synchronized) -> Result<(Vec<u32>, usize)> {
         let RankState { rank, built, pipeline, .. } = &self.state;
         if let (Some(folder), Some(format)) = (&self.plan.config.export_hf, &self.plan.export) {
             let exported = export_hf(rank, folder, format, &self.plan.hf_names, &built.params());

@@ -6,6 +6,6 @@ mod text;
 mod trace;
 
 pub use course::{KernelTime, TimelineRow, TimelineSegment};
-pub use report::{SimulatedRun, WholeRun};
+pub use report::{LinkUse, SimulatedRun, WholeRun};
 pub use text::{Percent, Scaled, Seconds};
 pub use trace::trace_of;

@@ -7,13 +7,15 @@ use serde::Serialize;
 
 use crate::backend::{Category, KernelOp};
 use crate::layout::AxisId;
+use crate::mesh::MeshShape;
 use crate::train::config::Config;
 use crate::train::plan::Plan;
 use crate::train::{Error, Result, Task};
 use meshwright_comm::__internal::axes_name;
-use meshwright_sim::cluster::SizedCluster;
+use meshwright_sim::cluster::{Cluster, SizedCluster};
 use meshwright_sim::{
-    Computation, EventKind, Pass, SimOptions, SimSpan, SimulatedStep, StepLog, StepWork, simulate,
+    AxisTraffic, Computation, EventKind, Pass, SimOptions, SimSpan, SimulatedStep, StepLog,
+    StepWork, simulate, traffic,
 };
 
 use super::course::StepCourse;
@@ -49,6 +51,8 @@ pub struct SimulatedRun {
     /// Seconds of a step by use: kinds of kernels, `exposed` communication by axes, and waits. The mean over positions
     /// along `pp`.
     pub time_s: BTreeMap<String, f64>,
+    /// Bytes that a GPU sends in a step over each set of axes, the most first.
+    pub links: Vec<LinkUse>,
     /// The compute dtype.
     pub dtype: &'static str,
     /// Bytes of memory that the fullest rank needs.
@@ -64,6 +68,17 @@ pub struct SimulatedRun {
     pub(in crate::train) course: Option<StepCourse>,
     #[serde(skip)]
     pub(in crate::train) spans: Vec<SimSpan>,
+}
+
+/// The communication of a step over one set of axes.
+#[derive(Debug, Clone, Serialize)]
+pub struct LinkUse {
+    /// The axes.
+    pub axes: String,
+    /// Bytes that a GPU sends in a step, as the mean over positions along `pp`.
+    pub sent_bytes: f64,
+    /// Levels of the network that connect the ranks of a group, the innermost first.
+    pub levels: Vec<String>,
 }
 
 /// A whole run without interruptions.
@@ -119,6 +134,7 @@ impl SimulatedRun {
             hfu: utilization.hfu,
             bubble: step.bubble(),
             time_s: times_of(&step),
+            links: links_of(&on.cluster, &mesh, &logs),
             dtype: plan.config.dtype.dtype().name(),
             memory_bytes: plan.memory.total(),
             memory_by_category: peaks.into_iter().filter(|(_, bytes)| *bytes > 0).collect(),
@@ -168,6 +184,16 @@ fn forward_attention(log: &StepLog) -> u64 {
         _ => 0,
     });
     flops.sum()
+}
+
+fn links_of(cluster: &Cluster, mesh: &MeshShape, logs: &[Arc<StepLog>]) -> Vec<LinkUse> {
+    let uses = traffic(cluster, mesh, logs).into_iter();
+    uses.map(|AxisTraffic { axes, bytes, levels }| LinkUse {
+        axes: axes_name(axes),
+        sent_bytes: bytes,
+        levels,
+    })
+    .collect()
 }
 
 /// Returns the seconds of a step by use, without uses that take no time.

@@ -6,10 +6,12 @@ use crate::backend::Bytes;
 use crate::backend::Category;
 
 use super::SimulatedRun;
-use super::report::WholeRun;
+use super::report::{LinkUse, WholeRun};
 
 /// Smallest fraction of a step that is listed.
 const LEAST_SHARE: f64 = 0.005;
+/// Smallest fraction of the sent bytes that is listed: more than losses and norms.
+const LEAST_TRAFFIC: f64 = 1e-5;
 
 impl fmt::Display for SimulatedRun {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -34,6 +36,9 @@ impl fmt::Display for SimulatedRun {
             )?;
         }
         writeln!(f, "time    {}", self.shares())?;
+        if !self.links.is_empty() {
+            writeln!(f, "links   {}", self.links())?;
+        }
         writeln!(f, "memory  {}", self.memory())
     }
 }
@@ -50,6 +55,16 @@ impl SimulatedRun {
         shares.sort_by(|a, b| b.1.total_cmp(&a.1));
         let text = |(name, share): &(&str, f64)| format!("{name} {}", Percent(*share));
         shares.iter().map(text).collect::<Vec<_>>().join(", ")
+    }
+
+    /// Returns the bytes that a GPU sends over each set of axes, with the levels of the network.
+    fn links(&self) -> String {
+        let all: f64 = self.links.iter().map(|link| link.sent_bytes).sum();
+        let listed = self.links.iter().filter(|link| link.sent_bytes >= LEAST_TRAFFIC * all);
+        let text = |LinkUse { axes, sent_bytes, levels }: &LinkUse| {
+            format!("{axes} {} ({})", Bytes(*sent_bytes), levels.join(" + "))
+        };
+        listed.map(text).collect::<Vec<_>>().join(", ")
     }
 
     fn memory(&self) -> String {

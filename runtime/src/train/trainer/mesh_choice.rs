@@ -32,13 +32,21 @@ pub fn choose_on_machine<T: Task>(
         check_auto_ranks(ranks, device)?;
     }
     // Neither the devices, which depend on the number of ranks, nor the model depends on the mesh.
-    let mut opened = None;
+    let (mut opened, mut failed) = (None, None);
     let mut choose = |counts_memory: bool| {
         choose_mesh(settings, ranks, |config| {
             let (_, model, memory) = match &mut opened {
                 Some(opened) => opened,
+                None if failed.is_some() => return Ok(()),
                 None => {
-                    let machine = open_machine(config)?;
+                    let machine = match open_machine(config) {
+                        Ok(machine) => machine,
+                        // No other mesh would be better.
+                        Err(error) => {
+                            failed = Some(error);
+                            return Ok(());
+                        }
+                    };
                     let memory = memory_for_choice(config, machine.as_ref());
                     opened.insert((machine, OpenedModel::<T>::open(config)?, memory))
                 }
@@ -51,6 +59,9 @@ pub fn choose_on_machine<T: Task>(
         Err(_) if is_dry_run => (choose(false), false),
         chosen => (chosen, true),
     };
+    if let Some(error) = failed {
+        return Err(error);
+    }
     let is_planned = device == DeviceChoice::Cuda && !is_dry_run && !is_resumed;
     let planned = match opened.as_ref().filter(|_| is_planned) {
         Some((machine, model, memory)) => {

@@ -60,6 +60,17 @@ pub enum CheckpointError {
         /// The process of the other run.
         holder: String,
     },
+    /// The log of a run that another supervisor has.
+    #[error(
+        "{} is that of another `meshwright run` ({holder}); wait for its end, or name another folder",
+        log.display()
+    )]
+    Supervised {
+        /// The log.
+        log: PathBuf,
+        /// The process of the other supervisor.
+        holder: String,
+    },
     /// A folder that cannot hold checkpoints.
     #[error("cannot save checkpoints in {}: {reason}", path.display())]
     Unsuitable {

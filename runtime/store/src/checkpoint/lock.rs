@@ -61,13 +61,8 @@ impl FolderLock {
     }
 
     fn write_holder(&self) -> io::Result<()> {
-        let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-        let host = match host.trim() {
-            "" => "a host without a name",
-            host => host,
-        };
         self.file.set_len(0)?;
-        (&self.file).write_all(format!("process {} on {host}\n", std::process::id()).as_bytes())
+        (&self.file).write_all(format!("{}\n", this_process()).as_bytes())
     }
 }
 
@@ -79,6 +74,16 @@ impl Drop for FolderLock {
             let _ = fs::remove_file(&self.path);
         }
     }
+}
+
+/// Describes this process: `process 12 on host-a`.
+pub fn this_process() -> String {
+    let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let host = match host.trim() {
+        "" => "a host without a name",
+        host => host,
+    };
+    format!("process {} on {host}", std::process::id())
 }
 
 /// Returns the description of the run that holds the lock.

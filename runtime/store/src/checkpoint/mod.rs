@@ -56,7 +56,7 @@ pub use folder::{CheckpointFolder, best_step};
 pub use history::{ResumedRun, RunHistory};
 pub use load::Checkpoint;
 pub use manifest::{LoopState, Manifest, TrainState};
-pub use names::is_name_of_checkpoints;
+pub use names::{is_name_of_checkpoints, step_of_path};
 pub use newest::NewestCheckpoint;
 #[cfg(feature = "remote")]
 pub use objects::use_cache_folder;

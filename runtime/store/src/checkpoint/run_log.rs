@@ -1,7 +1,7 @@
 //! The log of a supervised run, `run.log` in the folder of its checkpoints: one JSON object for each event.
 
-use std::fs::File;
-use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
+use std::fs::{self, File};
+use std::io::{self, BufRead, BufReader, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::data::is_remote;
 
+use super::lock::this_process;
 use super::names::RUN_LOG;
 use super::place::storage_of;
 use super::{CheckpointError, files};
@@ -31,7 +32,10 @@ pub struct RunEvent {
     /// Processes that are started, if the supervisor starts them itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub processes: Option<usize>,
-    /// The checkpoint from which the attempt continues.
+    /// The supervisor that starts them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub supervisor: Option<String>,
+    /// The checkpoint from which the attempt continues: for a start the newest one, or that of `--resume`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<PathBuf>,
     /// The exit code of the attempt.
@@ -57,6 +61,8 @@ pub struct RunEvent {
 pub enum RunEventKind {
     /// The processes of an attempt are started.
     Start,
+    /// The training program continues from a checkpoint, the newest intact one.
+    Resume,
     /// A signal asks the supervisor for a stop.
     Signal,
     /// Processes are killed.
@@ -76,6 +82,7 @@ impl RunEvent {
             event,
             attempt,
             processes: None,
+            supervisor: (event == RunEventKind::Start).then(this_process),
             from: None,
             code: None,
             rank: None,
@@ -91,6 +98,9 @@ impl RunEvent {
 pub struct RunLog {
     file: File,
     path: PathBuf,
+    /// Folders that were created for it, the innermost first.
+    created: Vec<PathBuf>,
+    is_new: bool,
 }
 
 impl RunLog {
@@ -102,14 +112,31 @@ impl RunLog {
     pub fn open(dir: &Path) -> Result<RunLog, CheckpointError> {
         // A program without support for it is refused before it starts anything.
         storage_of(dir)?;
+        let mut created = Vec::new();
         if !is_remote(dir) {
+            let is_missing = |path: &&Path| !path.as_os_str().is_empty() && !files::is_taken(path);
+            created.extend(dir.ancestors().take_while(is_missing).map(Path::to_owned));
             files::create_folder(dir)?;
         }
         let path = log_path(dir);
+        let is_new = !files::is_taken(&path);
         let opened = ClaimedFile::claim(&path, check_log).and_then(ClaimedFile::keep);
         let opened = opened.and_then(|mut file| end_line(&mut file).map(|()| file));
-        let file = opened.map_err(CheckpointError::io_error("open", &path))?;
-        Ok(RunLog { file, path })
+        let file = opened.map_err(|error| match error.kind() {
+            ErrorKind::ResourceBusy => supervised(&path),
+            _ => CheckpointError::io_error("open", &path)(error),
+        })?;
+        Ok(RunLog { file, path, created, is_new })
+    }
+
+    /// Removes the log, unless it was there before, and the folders that were created for it, if nothing else is in
+    /// them.
+    pub fn discard(self) {
+        if self.is_new {
+            // What stays does no harm.
+            let _ = fs::remove_file(&self.path);
+            let _ = self.created.iter().try_for_each(fs::remove_dir);
+        }
     }
 
     /// Adds an event.
@@ -159,6 +186,17 @@ impl RunLog {
 /// Returns the path of the log of a run that saves in `dir`: for object storage, a file in the working directory.
 fn log_path(dir: &Path) -> PathBuf {
     if is_remote(dir) { PathBuf::from(RUN_LOG) } else { dir.join(RUN_LOG) }
+}
+
+/// Returns the error of a log that another supervisor writes.
+fn supervised(path: &Path) -> CheckpointError {
+    let events = File::open(path).and_then(|file| read_events(&file)).unwrap_or_default();
+    let holder = events.into_iter().rev().find_map(|event| {
+        let (supervisor, date) = (event.supervisor?, event.date);
+        Some(format!("{supervisor}, which started attempt {} at {date}", event.attempt))
+    });
+    let holder = holder.unwrap_or_else(|| "a process that has just started".to_owned());
+    CheckpointError::Supervised { log: path.to_owned(), holder }
 }
 
 /// Checks that a file begins with an event.
@@ -250,7 +288,9 @@ mod tests {
         let mut log = RunLog::open(&dir).unwrap();
         log.add(&start).unwrap();
         let text = RunLog::open(&dir).unwrap_err().to_string();
-        assert!(text.contains("run.log: another run writes to it"), "{text}");
+        let own =
+            format!("run.log is that of another `meshwright run` (process {}", std::process::id());
+        assert!(text.contains(&own), "{text}");
         log.file.write_all(b"{\"time\":17").unwrap();
         drop(log);
         let end = RunEvent { code: Some(3), rank: Some(2), ..RunEvent::now(RunEventKind::End, 1) };
@@ -260,6 +300,21 @@ mod tests {
         fs::write(dir.join(RUN_LOG), "{\"time\":17").unwrap();
         RunLog::open(&dir).unwrap();
         assert_eq!(RunLog::read(&dir).unwrap(), []);
+    }
+
+    #[test]
+    fn a_discarded_log_leaves_what_was_there() {
+        let dir = tempfile::tempdir().unwrap();
+        let new = dir.path().join("a/b");
+        RunLog::open(&new).unwrap().discard();
+        assert!(!dir.path().join("a").exists());
+        let log = RunLog::open(&new).unwrap();
+        fs::write(dir.path().join("a/mine"), "").unwrap();
+        log.discard();
+        assert!(dir.path().join("a/mine").exists() && !new.exists());
+        drop(RunLog::open(&new).unwrap());
+        RunLog::open(&new).unwrap().discard();
+        assert!(new.join(RUN_LOG).exists());
     }
 
     #[test]

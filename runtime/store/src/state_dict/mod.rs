@@ -9,6 +9,7 @@ mod error;
 mod hf_mapping;
 mod hf_name;
 mod hf_weights;
+pub(crate) mod replica_state;
 pub(crate) mod snapshot;
 mod tensor_dim;
 mod tensor_slot;

@@ -9,8 +9,10 @@ use crate::checkpoint::{
 use half::bf16;
 use meshwright_backend::{DType, View};
 use meshwright_core::layout::{AxisId, AxisSet};
-use meshwright_core::optim::{Ema, OptimizerState, UnitState};
+use meshwright_core::optim::{Ema, OptimizerState, OuterSgd, UnitState};
 use meshwright_core::tensor::{ParamRef, Rank, UnitSlice};
+
+use super::replica_state::{kind_of_replica, replica_of, replicas_in};
 
 /// Kind of the parameters in a checkpoint, next to the kinds of optimizer state and moving average.
 const PARAMETER: &str = "params";
@@ -39,11 +41,11 @@ pub struct TrainingStateMut<'a> {
 /// state that a parameter has.
 pub fn training_tensors<'a>(
     params: &'a [ParamRef],
-    kinds: impl Fn(&ParamRef) -> Vec<&'a str> + 'a,
+    kinds: impl Fn(&ParamRef) -> Vec<String> + 'a,
 ) -> impl Iterator<Item = (String, Vec<usize>)> + 'a {
     params.iter().flat_map(move |param| {
-        let kinds = [PARAMETER].into_iter().chain(kinds(param));
-        kinds.map(|kind| (tensor_name(kind, param), param.sizes()))
+        let kinds = [PARAMETER.to_owned()].into_iter().chain(kinds(param));
+        kinds.map(|kind| (tensor_name(&kind, None, param), param.sizes()))
     })
 }
 
@@ -57,7 +59,7 @@ pub fn state_kinds_in(checkpoint: &Checkpoint) -> BTreeSet<&str> {
 pub fn saved_kinds_of<'a>(checkpoint: &'a Checkpoint, param: &ParamRef) -> Vec<&'a str> {
     let tensors = &checkpoint.manifest().tensors;
     let kinds = state_kinds_in(checkpoint).into_iter();
-    kinds.filter(|kind| tensors.contains_key(&tensor_name(kind, param))).collect()
+    kinds.filter(|kind| tensors.contains_key(&tensor_name(kind, None, param))).collect()
 }
 
 /// Calls `write` with the shards that this rank saves, without copying host memory.
@@ -80,6 +82,8 @@ pub fn with_shard_entries<T>(
 pub(super) struct SavedValues<'a> {
     param: &'a ParamRef,
     kind: &'static str,
+    /// The replica that keeps them, if replicas train apart and each has its own.
+    replica: Option<usize>,
     /// The elements that the rank owns, in f32, or of a frozen parameter in the compute dtype.
     pub values: View<'a>,
 }
@@ -105,7 +109,8 @@ pub(super) struct Shard {
 impl SavedValues<'_> {
     /// Returns the shards of the values, in the order of their elements.
     pub fn shards(&self) -> impl Iterator<Item = Shard> {
-        let (name, global_shape) = (tensor_name(self.kind, self.param), self.param.sizes());
+        let name = tensor_name(self.kind, self.replica, self.param);
+        let global_shape = self.param.sizes();
         let boxes = owned_boxes(self.param).into_iter();
         boxes.map(move |tensor_box| Shard {
             name: name.clone(),
@@ -129,17 +134,19 @@ pub(super) fn entries_of<'a>(
     })
 }
 
-/// Calls `visit` with all values that this rank saves. Of replicas, the first one saves: of parameters that are tied
-/// across pipeline stages, the first owner.
+/// Calls `visit` with all values that this rank saves. Of replicas, the first one saves what they share: of parameters
+/// that are tied across pipeline stages, the first owner.
 pub(super) fn with_saved_values<T>(
     rank: &Rank,
     state: &TrainingState<'_>,
     visit: impl FnOnce(&[SavedValues<'_>]) -> T,
 ) -> T {
     let within_stage = AxisSet::ALL.difference(AxisSet::of(AxisId::Pp));
-    let is_first_replica =
-        |param: &ParamRef| rank.position(within_stage.difference(saved_apart(param))) == 0;
-    with_values(state, is_first_replica, visit)
+    let is_saved = |param: &ParamRef, replica: Option<usize>| {
+        let is_first = rank.position(within_stage.difference(saved_apart(param))) == 0;
+        is_first && (replica.is_some() || rank.replica() == 0)
+    };
+    with_values(rank, state, is_saved, visit)
 }
 
 /// Returns the number of elements that the ranks at this position along `pp` save: each of those that save most, and
@@ -147,11 +154,14 @@ pub(super) fn with_saved_values<T>(
 pub fn saved_elements(rank: &Rank, state: &TrainingState<'_>) -> [usize; 2] {
     let mesh = rank.comms().shape();
     with_values(
+        rank,
         state,
-        |_| true,
+        |_, _| true,
         |values| {
-            values.iter().fold([0, 0], |[each, all], SavedValues { param, values, .. }| {
-                [each + values.len(), all + values.len() * mesh.degree_of(saved_apart(param))]
+            values.iter().fold([0, 0], |[each, all], SavedValues { param, values, replica, .. }| {
+                let replicas = replica.map_or(1, |_| rank.replicas());
+                let copies = mesh.degree_of(saved_apart(param)) * replicas;
+                [each + values.len(), all + values.len() * copies]
             })
         },
     )
@@ -164,52 +174,68 @@ fn saved_apart(param: &ParamRef) -> AxisSet {
 
 /// Calls `visit` with the values of the parameters that the first owner along `pp` saves, of those that `is_selected`.
 fn with_values<T>(
+    rank: &Rank,
     state: &TrainingState<'_>,
-    is_selected: impl Fn(&ParamRef) -> bool,
+    is_selected: impl Fn(&ParamRef, Option<usize>) -> bool,
     visit: impl FnOnce(&[SavedValues<'_>]) -> T,
 ) -> T {
-    let is_saved = |param: &ParamRef| is_selected(param) && param.is_first_owner();
-    let params: Vec<&ParamRef> = state.params.iter().filter(|param| is_saved(param)).collect();
+    let is_saved =
+        |param: &ParamRef, replica| is_selected(param, replica) && param.is_first_owner();
+    let params = state.params.iter().filter(|param| is_saved(param, None));
+    let params: Vec<&ParamRef> = params.collect();
     let values: Vec<UnitSlice<'_>> = params.iter().map(|param| param.stored_values()).collect();
     let params = params.into_iter().zip(&values);
     let mut saved: Vec<SavedValues<'_>> = params
-        .map(|(param, values)| SavedValues { param, kind: PARAMETER, values: values.view() })
+        .map(|(param, values)| {
+            let (kind, replica, values) = (PARAMETER, None, values.view());
+            SavedValues { param, kind, replica, values }
+        })
         .collect();
-    let average = state.average.map_or(&[][..], Ema::states);
-    let unit_states: Vec<(&UnitState, Vec<ParamRef>)> = (state.optimizer.states().iter())
-        .chain(average)
-        .map(|unit_state| (unit_state, unit_state.params()))
+    let of_replica = state.optimizer.states().iter().map(|state| (state, replica_of(rank)));
+    let average = state.average.map_or(&[][..], Ema::states).iter();
+    let shared = state.optimizer.outer_states().iter().chain(average).map(|state| (state, None));
+    let unit_states: Vec<(&UnitState, Option<usize>, Vec<ParamRef>)> = of_replica
+        .chain(shared)
+        .map(|(unit_state, replica)| (unit_state, replica, unit_state.params()))
         .collect();
-    for (unit_state, params) in &unit_states {
-        for param in params.iter().filter(|param| is_saved(param)) {
+    for (unit_state, replica, params) in &unit_states {
+        for param in params.iter().filter(|param| is_saved(param, *replica)) {
             let states = unit_state.states_of(param).into_iter();
-            saved.extend(states.map(|(kind, values)| SavedValues { param, kind, values }));
+            let replica = *replica;
+            saved.extend(states.map(|(kind, values)| SavedValues { param, kind, replica, values }));
         }
     }
     visit(&saved)
 }
 
 /// Loads this rank's shards of the parameters that it owns. A moving average that the checkpoint lacks starts from the
-/// parameters.
+/// parameters, and the state of an outer optimizer from zeros. Replicas that train apart each begin with the state of
+/// all, if the checkpoint holds no other.
 pub fn load_checkpoint(
     checkpoint: &Checkpoint,
     state: TrainingStateMut<'_>,
 ) -> Result<(), CheckpointError> {
-    checkpoint.fetch(needed_boxes(&state))?;
+    let rank = state.params.first().map(ParamRef::rank);
+    let replica = rank.and_then(replica_of).filter(|_| replicas_in(checkpoint) > 0);
+    let has_outer = state_kinds_in(checkpoint).contains(OuterSgd::KIND);
+    checkpoint.fetch(needed_boxes(&state, (replica, has_outer)))?;
     for param in state.params.iter().filter(|param| param.is_owned()) {
         let mut block = vec![0.0; param.local_len()];
-        let name = tensor_name(PARAMETER, param);
+        let name = tensor_name(PARAMETER, None, param);
         checkpoint.read_into(&name, &param.sizes(), &local_box(param), &mut block)?;
         param.write(&block);
     }
-    load_states(checkpoint, state.optimizer.states_mut())?;
+    load_states(checkpoint, state.optimizer.states_mut(), replica)?;
+    if has_outer {
+        load_states(checkpoint, state.optimizer.outer_states_mut(), None)?;
+    }
     let saved = &checkpoint.manifest().state;
     let applied = saved.step - saved.skipped;
     let updates = saved.own_loop.as_ref().map_or(applied, |own| own.updates);
     state.optimizer.set_steps(updates);
     if let Some(average) = state.average {
         if state_kinds_in(checkpoint).contains(Ema::KIND) {
-            load_states(checkpoint, average.states_mut())?;
+            load_states(checkpoint, average.states_mut(), None)?;
         } else {
             average.restart();
         }
@@ -217,18 +243,23 @@ pub fn load_checkpoint(
     Ok(())
 }
 
-/// Returns the boxes of all tensors that [`load_checkpoint`] reads.
+/// Returns the boxes of all tensors that [`load_checkpoint`] reads: of the optimizer those of `replica`, and those of
+/// an outer optimizer if the checkpoint `has_outer`.
 fn needed_boxes<'a>(
     state: &'a TrainingStateMut<'_>,
+    (replica, has_outer): (Option<usize>, bool),
 ) -> impl Iterator<Item = (String, TensorBox)> + 'a {
     let params = state.params.iter().filter(|param| param.is_owned());
-    let params = params.map(|param| (tensor_name(PARAMETER, param), local_box(param)));
+    let params = params.map(|param| (tensor_name(PARAMETER, None, param), local_box(param)));
     let average = state.average.as_deref().map_or(&[][..], Ema::states);
-    let states = state.optimizer.states().iter().chain(average).flat_map(|unit_state| {
-        unit_state.params().into_iter().flat_map(|param| {
+    let outer = if has_outer { state.optimizer.outer_states() } else { &[] };
+    let shared = outer.iter().chain(average).map(|unit_state| (unit_state, None));
+    let states = state.optimizer.states().iter().map(move |unit_state| (unit_state, replica));
+    let states = states.chain(shared).flat_map(|(unit_state, replica)| {
+        unit_state.params().into_iter().flat_map(move |param| {
             let kinds = unit_state.states_of(&param).into_iter().map(|(kind, _)| kind);
             let boxes = kinds.flat_map(|kind| {
-                let name = tensor_name(kind, &param);
+                let name = tensor_name(kind, replica, &param);
                 owned_boxes(&param).into_iter().map(move |part| (name.clone(), part))
             });
             boxes.collect::<Vec<_>>()
@@ -237,7 +268,11 @@ fn needed_boxes<'a>(
     params.chain(states)
 }
 
-fn load_states(checkpoint: &Checkpoint, states: &mut [UnitState]) -> Result<(), CheckpointError> {
+fn load_states(
+    checkpoint: &Checkpoint,
+    states: &mut [UnitState],
+    replica: Option<usize>,
+) -> Result<(), CheckpointError> {
     for state in states {
         for param in state.params() {
             let shape = param.sizes();
@@ -246,7 +281,8 @@ fn load_states(checkpoint: &Checkpoint, states: &mut [UnitState]) -> Result<(), 
                 let mut rest = values.as_mut_slice();
                 for tensor_box in owned_boxes(&param) {
                     let (part, after) = rest.split_at_mut(tensor_box.len());
-                    checkpoint.read_into(&tensor_name(kind, &param), &shape, &tensor_box, part)?;
+                    let name = tensor_name(kind, replica, &param);
+                    checkpoint.read_into(&name, &shape, &tensor_box, part)?;
                     rest = after;
                 }
                 buffer.write(&values);
@@ -256,8 +292,8 @@ fn load_states(checkpoint: &Checkpoint, states: &mut [UnitState]) -> Result<(), 
     Ok(())
 }
 
-fn tensor_name(kind: &str, param: &ParamRef) -> String {
-    format!("{kind}.{}", param.path())
+fn tensor_name(kind: &str, replica: Option<usize>, param: &ParamRef) -> String {
+    format!("{}.{}", kind_of_replica(kind, replica), param.path())
 }
 
 /// Returns the boxes of the global parameter that this rank owns, in the order of its elements.

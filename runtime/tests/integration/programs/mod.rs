@@ -1,5 +1,7 @@
 //! The programs of the crate, each run in a temporary folder.
 
+mod bench;
+mod book;
 mod calibrate;
 mod checkpoints;
 mod clusters;

@@ -64,7 +64,7 @@ fn a_page_has_the_course_of_each_run() {
         "<h2>Gradient norm</h2>",
         "Curves: peak_bytes of second.jsonl",
         "Curves: comm_bytes of first.jsonl",
-        "<tr><td>first.jsonl</td><td class=\"n\">21</td><td class=\"n\">30.0 s</td></tr>",
+        "<tr><td>first.jsonl</td><td>evaluation</td><td class=\"n\">21</td><td class=\"n\">30.0 s</td></tr>",
         "out: 1 restart in 2 events.",
         "<td>3</td><td>step-00000020</td><td>rank 2 &lt;lost&gt;</td>",
     ] {
@@ -98,6 +98,40 @@ fn a_page_has_the_course_of_each_run() {
     assert_eq!(code, 0, "{stderr}");
     let page = fs::read_to_string(dir.path().join("run.html")).unwrap();
     assert!(page.contains("<h1>The run m.jsonl</h1>") && page.contains("out: 1 restart in 2"));
+}
+
+/// Pauses have the restarts that they contain, and checkpoints without a line after them are found.
+#[test]
+fn restarts_and_last_saves_are_listed() {
+    let dir = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| fs::write(dir.path().join(name), text).unwrap();
+    // The last line is at 1.8e9 + 75 s, and step 10 ends a second after the beginning.
+    write("m.jsonl", &metrics(0.0));
+    let event = |time: f64, rest: &str| {
+        format!("{{\"time\":{},\"date\":\"d\",\"attempt\":1,{rest}}}\n", 1.8e9 + time)
+    };
+    let log = [
+        event(-5.0, "\"event\":\"start\""),
+        event(
+            1.01,
+            "\"event\":\"end\",\"code\":3,\"reason\":\"lost\\nmore\",\"checkpoint\":\"./step-00000010\"",
+        ),
+        event(1.02, "\"event\":\"start\",\"from\":\"./step-00000010\""),
+        event(99.0, "\"event\":\"end\",\"code\":0,\"checkpoint\":\"./step-00000050\""),
+    ];
+    write("run.log", &log.concat());
+    let (code, _, stderr) = report(dir.path(), &["m.jsonl", "--log", ".", "-o", "run.html"]);
+    assert_eq!(code, 0, "{stderr}");
+    let page = fs::read_to_string(dir.path().join("run.html")).unwrap();
+    for part in [
+        "<td>restart, attempt 1: lost</td><td class=\"n\">11</td><td class=\"n\">0.0 s</td>",
+        "<td>evaluation</td><td class=\"n\">21</td><td class=\"n\">30.0 s</td>",
+        "<td>end of the last attempt in the log</td><td class=\"n\">end</td><td class=\"n\">24.0 s</td>",
+        "<p>3 pauses, 54.0 s in all: ",
+        "<td class=\"n\">30</td><td class=\"n\">10, 50</td></tr>",
+    ] {
+        assert!(page.contains(part), "no {part} in {page}");
+    }
 }
 
 #[test]

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::{RankExit, RankProgress};
 
+use super::super::heartbeat::HEARTBEAT_PERIOD;
 use super::super::protocol::{IdleRank, MAX_IDLE, StoreMessage};
 use super::link::Link;
 
@@ -98,14 +99,16 @@ impl Members {
         }
     }
 
-    /// Counts the time since the last call as silence of all ranks, and announces those that are silent for `limit`.
+    /// Counts the time since the last call as silence of all ranks, and announces those that are silent for `limit`,
+    /// never before.
     pub fn pass_time(&mut self, elapsed: Duration, limit: Duration) {
         let tick = elapsed.min(LONGEST_TICK);
         let mut silent = Vec::new();
         for (rank, member) in self.ranks.iter_mut().filter(|(_, member)| !member.has_exited) {
             member.silence += tick;
             member.idle += tick;
-            if member.silence >= limit {
+            // The last heartbeat was sent up to a period before the rank fell silent.
+            if member.silence >= limit + HEARTBEAT_PERIOD {
                 let text = format!("{} s, last seen {}", limit.as_secs_f64(), member.progress);
                 silent.push((*rank, RankExit::Silent(text.into())));
             }

@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 
 use crate::RankExit;
 
+use super::arrivals::Arrivals;
 use super::protocol::{MAX_VALUE, StoreMessage, StoreRequest};
 use super::random::SystemRandom;
 use super::token::Token;
@@ -53,6 +54,8 @@ pub struct ServerSettings {
     pub token: Option<Token>,
     /// Random identifier of the run, which ranks get.
     pub run_id: String,
+    /// Gets the ranks that connect.
+    pub arrivals: Arc<Arrivals>,
     /// Called on another thread when all ranks are connected.
     pub when_complete: Option<Box<dyn FnOnce() + Send>>,
 }
@@ -186,6 +189,7 @@ impl Server {
         }
         let reply = StoreMessage::Done(self.settings.run_id.clone().into_bytes()).to_bytes();
         self.members.admit(rank, newcomer.link, reply);
+        self.settings.arrivals.note(rank);
         if self.members.len() == self.settings.world
             && let Some(when_complete) = self.settings.when_complete.take()
         {

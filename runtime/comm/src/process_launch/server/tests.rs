@@ -23,6 +23,7 @@ fn settings(heartbeat_limit: Duration) -> ServerSettings {
         heartbeat_limit,
         token: Some(Token::new(SECRET).unwrap()),
         run_id: "run".into(),
+        arrivals: Arc::default(),
         when_complete: None,
     }
 }
@@ -38,7 +39,7 @@ fn start() -> RankAssignment {
 
 fn connect(server: &RankAssignment, rank: usize) -> Admission {
     let token = TokenSource::Given(Token::new(SECRET).unwrap());
-    join(&RankAssignment { rank, ..server.clone() }, &token, PATIENT).unwrap()
+    join(&RankAssignment { rank, ..server.clone() }, &token, PATIENT, |_| {}).unwrap()
 }
 
 /// A connection without a handshake.
@@ -220,6 +221,10 @@ fn a_rank_without_heartbeats_is_announced_to_all() {
             members.get_mut(rank).unwrap().beat(progress(tick));
         }
         members.pass_time(Duration::from_millis(500), limit);
+        // Never before the limit has passed since the last heartbeat that could have been sent.
+        if tick == 7 {
+            assert_eq!(members.idle_ranks().len(), 1);
+        }
     }
     for end in &mut ends {
         let StoreMessage::Exited(2, RankExit::Silent(text)) = StoreMessage::read(end).unwrap()

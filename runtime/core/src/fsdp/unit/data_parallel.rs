@@ -25,6 +25,8 @@ pub(super) struct UnitReduction {
     is_started: Cell<bool>,
     /// True if the last reduction of the step has started: nothing may be added to the gradient.
     is_complete: Cell<bool>,
+    /// True after the first micro-batch of the step.
+    has_first: Cell<bool>,
 }
 
 /// Collective of a gradient reduction that is in progress.
@@ -46,6 +48,7 @@ impl Unit {
         self.reset_contributions();
         self.reopen_gradient();
         self.gradient.is_tie_summed.set(false);
+        self.reduction.has_first.set(false);
         if let Some(shard) = &mut *self.gradient.shard.borrow_mut() {
             shard.view_mut().clear();
         }
@@ -91,6 +94,12 @@ impl Unit {
     /// ZeRO stage 2, micro-batches are accumulated first, and the last one, `is_last`, starts the reduction.
     pub(crate) fn start_reduction(&self, is_last: bool) {
         let per_micro_batch = self.stage() >= ZeroStage::Gradients;
+        if self.rank.sums_first_squares()
+            && !self.is_empty()
+            && !self.reduction.has_first.replace(true)
+        {
+            self.add_first_squares();
+        }
         if self.is_empty()
             || self.is_gradient_complete()
             || !(is_last || per_micro_batch)
@@ -238,13 +247,28 @@ impl Unit {
     /// Reduces the gradients that are partial over further axes, such as the gradients of norms in a sequence-parallel
     /// stream: they are small, and staged into one all-reduce per set of axes.
     fn reduce_over_further_axes(&self, mut gradient: ViewMut<'_>) {
+        let rank = &self.rank;
+        for (sum, places) in self.sums_over_further_axes(gradient.as_view()) {
+            for (range, start) in places {
+                let part = sum.view().slice(start..start + range.len());
+                rank.backend().cast(part, gradient.slice(range));
+            }
+        }
+    }
+
+    /// Returns the sums of the gradients that are partial over further axes, each with the ranges of the unit that it
+    /// holds, and their places in it.
+    pub(super) fn sums_over_further_axes(
+        &self,
+        gradient: View<'_>,
+    ) -> Vec<(Buffer, Vec<(Range<usize>, usize)>)> {
         let (rank, params) = (&self.rank, self.entries());
         let sets: BTreeSet<AxisSet> = params
             .iter()
             .map(|param| self.further_axes(param))
             .filter(|axes| rank.degree_of(*axes) > 1)
             .collect();
-        for axes in sets {
+        let sum_over = |axes: AxisSet| {
             let ranges: Vec<Range<usize>> = params
                 .iter()
                 .filter(|param| self.further_axes(param) == axes)
@@ -252,23 +276,19 @@ impl Unit {
                 .collect();
             let len = ranges.iter().map(Range::len).sum();
             let mut staging = rank.allocator().alloc(DType::F32, len, Category::Communication);
-            let placed_ranges = || {
-                let starts = ranges.iter().scan(0, |end, range| {
-                    *end += range.len();
-                    Some(*end - range.len())
-                });
-                ranges.iter().cloned().zip(starts)
-            };
-            for (range, start) in placed_ranges() {
-                let part = staging.view_mut().into_slice(start..start + range.len());
-                rank.backend().cast(gradient.as_view().slice(range), part);
+            let starts = ranges.iter().scan(0, |end, range| {
+                *end += range.len();
+                Some(*end - range.len())
+            });
+            let places: Vec<_> = ranges.iter().cloned().zip(starts).collect();
+            for (range, start) in &places {
+                let part = staging.view_mut().into_slice(*start..*start + range.len());
+                rank.backend().cast(gradient.slice(range.clone()), part);
             }
             rank.all_reduce(axes, &self.site("gradient"), ReduceOp::Sum, staging.view_mut());
-            for (range, start) in placed_ranges() {
-                let part = staging.view().slice(start..start + range.len());
-                rank.backend().cast(part, gradient.slice(range));
-            }
-        }
+            (staging, places)
+        };
+        sets.into_iter().map(sum_over).collect()
     }
 }
 

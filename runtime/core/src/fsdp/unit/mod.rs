@@ -3,6 +3,7 @@
 
 mod cuda_graph;
 mod data_parallel;
+mod first_squares;
 mod gradient;
 mod reduce_scatters;
 mod values;
@@ -140,7 +141,7 @@ impl Unit {
     }
 
     /// Returns true if its parameters are buffers: f32 at every compute dtype, and whole on every rank.
-    fn has_buffers(&self) -> bool {
+    pub(crate) fn has_buffers(&self) -> bool {
         self.training == UnitTraining::Buffers
     }
 

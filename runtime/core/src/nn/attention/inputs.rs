@@ -4,7 +4,7 @@ use std::panic::Location;
 use std::sync::Arc;
 
 use crate::layout::{DimInfo, Dims, Entry};
-use crate::tensor::{Extent, Operand, Rank, Value, dropout_key, enter_region};
+use crate::tensor::{Extent, Operand, Rank, Value, draw_key, enter_region};
 use meshwright_backend::{AttentionShape, Band, GlobalPositions, SequenceLayout, WeightDropout};
 use meshwright_comm::Site;
 
@@ -184,7 +184,7 @@ impl<'a> AttentionInputs<'a> {
         }
         let (q, k) = (self.queries.extents(), self.keys.extents());
         Some(WeightDropout {
-            key: dropout_key(rank, &self.core.path),
+            key: draw_key(rank, &self.core.path),
             rate,
             rows: positions_of(&q[0]),
             first_head: q[2].offset,

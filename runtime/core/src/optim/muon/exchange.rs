@@ -285,18 +285,17 @@ fn apply_direction(
 
 /// Returns the shard of a parameter that world rank `world` updates, given the run of its block.
 fn matrix_shard(rank: &Rank, world: usize, param: &ParamRef, run: Range<usize>) -> MatrixShard {
-    let mesh = rank.comms().shape();
     let extents: Vec<Extent> = param
         .dims()
         .iter()
         .zip(param.local_extents())
         .map(|(dim, extent)| {
             let axes = dim.axes();
-            Extent::part(extent.global, mesh.index_in_group(world, axes), mesh.degree_of(axes))
+            Extent::part(extent.global, rank.position_of(world, axes), rank.degree_of(axes))
         })
         .collect();
     let replicas = AxisSet::ALL.difference(param.varies()).difference(param.unit().shard_axes());
-    let replica = mesh.index_in_group(world, replicas);
+    let replica = rank.position_of(world, replicas);
     MatrixShard { replica, block: MatrixBlock::new(param, &extents), run }
 }
 

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use crate::context::Rank;
-use crate::random;
 use meshwright_backend::{Backend, Buffer, DType, Device};
 
+use super::super::draw_key::draw_key;
 use super::gradient_target::GradientTarget;
 use super::operands::{OperandView, ResultView};
 use super::saved::SavedBuffers;
@@ -81,6 +81,6 @@ impl<'a> FunctionContext<'a> {
     /// a checkpointed segment is recomputed. Draw by it and by the index in the global tensor, and a result is the same
     /// on every mesh.
     pub fn random_key(&self) -> u64 {
-        random::subkey(random::key(self.rank.seed(), self.path), self.rank.step())
+        draw_key(self.rank, self.path)
     }
 }

@@ -1,4 +1,4 @@
-//! Curves over steps as SVG, one panel below the other.
+//! Curves over steps, or other numbers, as SVG, one panel below the other.
 
 use std::fmt::Write;
 
@@ -22,25 +22,38 @@ const MAX_POINTS: usize = 200;
 const END: &str = "text-anchor='end'";
 const MIDDLE: &str = "text-anchor='middle'";
 
-/// Colors of runs, which differ for color-blind readers too (Okabe and Ito).
-const COLORS: [&str; 7] =
-    ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000"];
+/// Colors of runs. The first seven differ for color-blind readers too (Okabe and Ito).
+const COLORS: [&str; 9] = [
+    "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000", "#999999",
+    "#7a4a1d",
+];
 
 /// A metric of a run.
 pub struct Curve {
     /// Number of the run, from which its color follows.
     pub run: usize,
     pub label: String,
-    /// Steps with their values. A step without a value interrupts the curve.
+    /// Steps, or numbers along another [`Abscissa`], with their values. One without a value interrupts the curve.
     pub points: Vec<(u64, Option<f64>)>,
     /// True if each value is drawn as a point.
     pub has_points: bool,
 }
 
+/// The axis below a panel.
+#[derive(Debug, Clone, Copy)]
+pub struct Abscissa {
+    pub label: &'static str,
+    pub is_log: bool,
+}
+
+/// The axis of steps.
+pub const STEPS: Abscissa = Abscissa { label: "step", is_log: false };
+
 /// The curves that share their axes.
 pub struct Panel<'a> {
     /// Name of the metric, the title.
     pub metric: &'a str,
+    pub across: Abscissa,
     pub curves: Vec<Curve>,
 }
 
@@ -68,8 +81,10 @@ fn draw_panel(svg: &mut String, panel: &Panel<'_>, top: f64, legend: f64, is_log
     let points = || panel.curves.iter().flat_map(|curve| &curve.points);
     let [first, last] = range(points().map(|(step, _)| *step as f64));
     let values = range(points().filter_map(|(_, value)| *value));
-    let [first, last] = if first < last { [first, last] } else { [first - 1.0, last + 1.0] };
-    let across = ChartAxis::new([first, last], false, [LEFT, right]);
+    let Abscissa { label, is_log: is_log_across } = panel.across;
+    let is_one = first >= last && !is_log_across;
+    let [first, last] = if is_one { [first - 1.0, last + 1.0] } else { [first, last] };
+    let across = ChartAxis::new([first, last], is_log_across, [LEFT, right]);
     let up = ChartAxis::new(values, is_log, [lower, upper]).with_margin();
     let unit = unit_of(panel.metric).map(|unit| format!(" ({unit})")).unwrap_or_default();
     text(svg, LEFT, top + 18.0, "font-weight='bold'", &format!("{}{unit}", panel.metric));
@@ -79,14 +94,15 @@ fn draw_panel(svg: &mut String, panel: &Panel<'_>, top: f64, legend: f64, is_log
         text(svg, LEFT - 6.0, y + 4.0, END, &label);
     }
     // At most one for each step.
-    for (tick, label) in across.ticks((last - first).min(8.0)) {
+    let n_ticks = if is_log_across { 8.0 } else { (last - first).min(8.0) };
+    for (tick, label) in across.ticks(n_ticks) {
         let x = across.pixel(tick);
         line(svg, [x, lower, x, lower + 4.0], "#888");
         text(svg, x, lower + 17.0, MIDDLE, &label);
     }
     line(svg, [LEFT, lower, right, lower], "#888");
     line(svg, [LEFT, upper, LEFT, lower], "#888");
-    text(svg, (LEFT + right) / 2.0, lower + 36.0, MIDDLE, "step");
+    text(svg, (LEFT + right) / 2.0, lower + 36.0, MIDDLE, label);
     let has_points = panel.curves.iter().any(|curve| curve.has_points);
     for (place, curve) in panel.curves.iter().enumerate() {
         let color = COLORS[curve.run % COLORS.len()];

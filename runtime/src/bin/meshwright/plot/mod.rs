@@ -7,7 +7,7 @@ pub mod output;
 
 use std::path::PathBuf;
 
-use chart::{Curve, Panel, draw_svg};
+use chart::{Curve, Panel, STEPS, draw_svg};
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use meshwright::counted;
 use metrics_file::{Steps, run_names};
@@ -20,7 +20,7 @@ const LOSS: &str = "loss";
 const EVAL_LOSS: &str = "eval_loss";
 
 /// The reason for the ending of drawings.
-const REASON: &str =
+pub const REASON: &str =
     "only SVG is written, which a browser shows and converters such as rsvg-convert take";
 
 /// Limit of values that are drawn, and so is its inverse: axes compute with their differences and powers.
@@ -60,7 +60,7 @@ pub fn run_command(matches: &ArgMatches) -> Result<(String, bool), Failure> {
             metrics.push(metric);
         }
     }
-    check_output(output, ("svg", REASON), &files)?;
+    check_output("-o", output, ("svg", REASON), &files)?;
     let with_validation = metrics.contains(&LOSS) && !metrics.contains(&EVAL_LOSS);
     let read: Vec<&str> =
         metrics.iter().copied().chain(with_validation.then_some(EVAL_LOSS)).collect();
@@ -103,7 +103,7 @@ fn panel<'a>(
     runs: &'a [(String, Steps)],
     is_log: bool,
 ) -> Panel<'a> {
-    let mut panel = Panel { metric: "", curves: Vec::new() };
+    let mut panel = Panel { metric: "", across: STEPS, curves: Vec::new() };
     for metric in drawn {
         if panel.metric.is_empty() {
             panel.metric = metric;

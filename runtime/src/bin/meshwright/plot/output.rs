@@ -16,34 +16,37 @@ pub fn file_args(name: &'static str, help: &'static str) -> [Arg; 2] {
     args.map(|arg| arg.required(true).value_parser(value_parser!(PathBuf)))
 }
 
-/// Checks that a file with this ending, which has a `reason`, can be written, and replaces no metrics.
+/// Checks that the file of a flag with this ending, which has a `reason`, can be written, and replaces no metrics.
 pub fn check_output(
+    flag: &str,
     output: &Path,
     (ending, reason): (&str, &str),
     files: &[&PathBuf],
 ) -> Result<(), Failure> {
     let shown = output.display();
     if output.is_dir() {
-        return Err(
-            format!("-o: {shown} is a folder; name a file in it, such as loss.{ending}").into()
-        );
+        return Err(format!(
+            "{flag}: {shown} is a folder; name a file in it, such as loss.{ending}"
+        )
+        .into());
     }
     if !output.extension().is_some_and(|own| own.eq_ignore_ascii_case(ending)) {
-        return Err(format!("-o: {shown} does not end in .{ending}, and {reason}").into());
+        return Err(format!("{flag}: {shown} does not end in .{ending}, and {reason}").into());
     }
     let folder = output.parent().filter(|folder| !folder.as_os_str().is_empty());
     if let Some(folder) = folder.filter(|folder| !folder.is_dir()) {
         let folder = folder.display();
-        return Err(
-            format!("-o: there is no folder {folder}; create it, or name another file").into()
-        );
+        return Err(format!(
+            "{flag}: there is no folder {folder}; create it, or name another file"
+        )
+        .into());
     }
     let real = output.canonicalize().ok();
     let is_same = |path: &&&PathBuf| real.is_some() && path.canonicalize().ok() == real;
     if let Some(same) = files.iter().find(is_same) {
         let same = same.display();
         return Err(
-            format!("-o: {shown} is also the metrics file {same}; name another file").into()
+            format!("{flag}: {shown} is also the metrics file {same}; name another file").into()
         );
     }
     Ok(())

@@ -1,7 +1,7 @@
 //! Curves of metrics, as pictures of a page.
 
 use super::run_steps::{COMMUNICATION, MEMORY, RunSteps};
-use crate::plot::chart::{Curve, Panel, draw_svg};
+use crate::plot::chart::{Curve, Panel, STEPS, draw_svg};
 
 /// Headings, and the metrics that are drawn below them: those in one drawing are separated by a blank.
 const DRAWINGS: [(&str, &str); 7] = [
@@ -36,7 +36,10 @@ pub fn sections(runs: &[RunSteps]) -> Vec<(String, String)> {
             .collect();
         let metric = metrics.split(' ').next().unwrap_or(metrics);
         if !curves.is_empty() {
-            sections.push((heading.to_owned(), picture(heading, Panel { metric, curves })));
+            sections.push((
+                heading.to_owned(),
+                picture(heading, Panel { metric, across: STEPS, curves }),
+            ));
         }
     }
     for (heading, metric) in
@@ -52,7 +55,7 @@ pub fn sections(runs: &[RunSteps]) -> Vec<(String, String)> {
                 .collect();
             if !curves.is_empty() {
                 let title = format!("{metric} of {}", run.name);
-                html += &picture(&title, Panel { metric: &title, curves });
+                html += &picture(&title, Panel { metric: &title, across: STEPS, curves });
             }
         }
         if !html.is_empty() {

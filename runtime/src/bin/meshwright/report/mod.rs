@@ -45,7 +45,7 @@ pub fn command() -> Command {
 pub fn run_command(matches: &ArgMatches) -> Result<(String, bool), Failure> {
     let files: Vec<&PathBuf> = matches.get_many("files").into_iter().flatten().collect();
     let output: &PathBuf = matches.get_one("output").expect("it is required");
-    check_output(output, ("html", REASON), &files)?;
+    check_output("-o", output, ("html", REASON), &files)?;
     let is_other = |mut file: File| !is_page(&mut file);
     if output.is_file() && File::open(output).is_ok_and(is_other) {
         let shown = output.display();
@@ -101,12 +101,18 @@ fn page_of_runs(runs: &[RunSteps], logs: &[LoggedRun]) -> String {
         _ => counted(runs.len(), "run"),
     };
     let mut page = PageDocument::new(&title, "");
-    page.add(&run_numbers::table_of_runs(runs));
+    let numbers = |run: &RunSteps| {
+        let own = logs.iter().filter(|log| log.is_of(run, runs.len()));
+        run_numbers::RunNumbers::of(run, &own.collect::<Vec<_>>())
+    };
+    let numbers: Vec<_> = runs.iter().map(numbers).collect();
+    page.add(&run_numbers::table_of_runs(&numbers));
     for (heading, html) in curves::sections(runs) {
         page.section(&heading, &html);
     }
-    page.section("Saves", &run_numbers::table_of_saves(runs));
-    let mut interruptions = pauses::table_of_pauses(runs);
+    page.section("Saves", &run_numbers::table_of_saves(&numbers));
+    let pauses = pauses::pauses_of_runs(runs, logs);
+    let mut interruptions = pauses::table_of_pauses(&pauses);
     if logs.is_empty() {
         interruptions += &page_paragraph(
             "No log of `meshwright run` was read: --log DIR names the folder of --save that has it.",
@@ -115,7 +121,8 @@ fn page_of_runs(runs: &[RunSteps], logs: &[LoggedRun]) -> String {
     interruptions.extend(logs.iter().map(LoggedRun::table));
     page.section("Restarts and pauses", &interruptions);
     let data = json!({
-        "runs": runs.iter().map(run_numbers::RunNumbers::of).collect::<Vec<_>>(),
+        "runs": numbers,
+        "pauses": pauses,
         "logs": logs.iter().map(LoggedRun::to_json).collect::<Vec<_>>(),
     });
     page.finish(&data)

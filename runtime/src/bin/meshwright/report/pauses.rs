@@ -1,55 +1,103 @@
-//! Times between two steps that no metric explains.
+//! Times between two steps that neither the step nor a save explains.
 
 use std::collections::BTreeMap;
 
+use meshwright::counted;
 use meshwright::train::{page_paragraph, page_table};
+use serde::Serialize;
 
 use super::run_steps::{RunSteps, median};
+use super::supervision::LoggedRun;
 
-/// Pauses of a run that are listed.
-const LISTED: usize = 10;
+/// Pauses of all runs that are listed.
+const LISTED: usize = 500;
 
-/// Shortest pause, in seconds and in steps.
+/// Shortest pause, in seconds and in steps. Restarts are listed whatever they take.
 const SHORTEST: f64 = 2.0;
 const SHORTEST_STEPS: f64 = 10.0;
 
-/// Returns the longest pauses of each run.
-pub fn table_of_pauses(runs: &[RunSteps]) -> String {
-    let mut rows = Vec::new();
-    for run in runs {
-        let mut pauses = pauses(run);
-        pauses.sort_by(|(_, a), (_, b)| b.total_cmp(a));
-        pauses.truncate(LISTED);
-        pauses.sort_by_key(|(step, _)| *step);
-        let row =
-            |(step, seconds)| [run.name.clone(), format!("{step}"), format!("{seconds:.1} s")];
-        rows.extend(pauses.into_iter().map(row));
-    }
-    if rows.is_empty() {
+/// A pause.
+#[derive(Debug, PartialEq, Serialize)]
+pub struct Pause {
+    run: String,
+    /// The step before which it was; `None` after the last one.
+    before_step: Option<u64>,
+    seconds: f64,
+    cause: String,
+}
+
+/// Returns the pauses of all runs, in their order.
+pub fn pauses_of_runs(runs: &[RunSteps], logs: &[LoggedRun]) -> Vec<Pause> {
+    let of_run = |run: &RunSteps| {
+        let own = logs.iter().filter(|log| log.is_of(run, runs.len()));
+        pauses(run, &own.collect::<Vec<_>>())
+    };
+    runs.iter().flat_map(of_run).collect()
+}
+
+/// Returns the pauses as HTML.
+pub fn table_of_pauses(pauses: &[Pause]) -> String {
+    if pauses.is_empty() {
         return page_paragraph(
             "No two steps are further apart than the step and the save between them.",
         );
     }
-    page_paragraph(
-        "Pauses: time before a step that is neither of the step nor of a save. A restart makes one, with the steps \
-         that are repeated; an evaluation, too.",
-    ) + &page_table(["run", "before step", "pause"], 1, rows)
+    let mut longest: Vec<&Pause> = pauses.iter().collect();
+    longest.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
+    let shortest = longest.get(LISTED).map_or(f64::NEG_INFINITY, |first| first.seconds);
+    let listed: Vec<&Pause> = pauses.iter().filter(|pause| pause.seconds > shortest).collect();
+    let mut about = format!(
+        "{}, {:.1} s in all: time between two lines of metrics that is neither of the step nor of a save, from \
+         {SHORTEST} s and {SHORTEST_STEPS} usual steps on, and each restart, with the steps that are repeated.",
+        counted(pauses.len(), "pause"),
+        pauses.iter().map(|pause| pause.seconds).sum::<f64>()
+    );
+    if listed.len() < pauses.len() {
+        about += &format!(" The shortest {} are left out.", pauses.len() - listed.len());
+    }
+    let rows = listed.into_iter().map(|Pause { run, before_step, seconds, cause }| {
+        let step = before_step.map_or("end".to_owned(), |step| step.to_string());
+        [run.clone(), cause.clone(), step, format!("{seconds:.1} s")]
+    });
+    page_paragraph(&about) + &page_table(["run", "cause", "before step", "pause"], 2, rows)
 }
 
-/// Returns the steps with a pause before them, in seconds.
-fn pauses(run: &RunSteps) -> Vec<(u64, f64)> {
+fn pauses(run: &RunSteps, logs: &[&LoggedRun]) -> Vec<Pause> {
+    let by_step =
+        |metric: &str| -> BTreeMap<u64, Option<f64>> { run.of(metric).into_iter().collect() };
     let seconds = |metric: &str| -> BTreeMap<u64, f64> {
-        let of = run.of(metric).into_iter();
-        of.filter_map(|(step, value)| Some((step, value? / 1e3))).collect()
+        by_step(metric).into_iter().filter_map(|(step, value)| Some((step, value? / 1e3))).collect()
     };
     let (steps, saves) = (seconds("step_ms"), seconds("save_ms"));
+    let evaluated = by_step("eval_loss");
     let typical = median(steps.values().copied().collect()).unwrap_or_default();
     let shortest = SHORTEST.max(SHORTEST_STEPS * typical);
     let times = run.of("time");
-    let pause = |pair: &[(u64, Option<f64>)]| {
-        let [(_, before), (step, after)] = pair else { return None };
+    let times: Vec<(u64, f64)> =
+        times.into_iter().filter_map(|(step, time)| Some((step, time?))).collect();
+    let restart = |from: f64, to: f64| logs.iter().find_map(|log| log.restart_between(from, to));
+    let name = || run.name.clone();
+    let between = |pair: &[(u64, f64)]| {
+        let [(last, before), (step, after)] = pair else { return None };
         let spent = steps.get(step)? + saves.get(step).copied().unwrap_or_default();
-        Some((*step, (*after)? - (*before)? - spent))
+        let seconds = (after - before - spent).max(0.0);
+        let restart = restart(*before, *after);
+        if seconds < shortest && restart.is_none() {
+            return None;
+        }
+        let is_evaluated = evaluated.contains_key(last);
+        let other = || if is_evaluated { "evaluation" } else { "unknown" }.to_owned();
+        let cause = restart.unwrap_or_else(other);
+        Some(Pause { run: name(), before_step: Some(*step), seconds, cause })
     };
-    times.windows(2).filter_map(pause).filter(|(_, pause)| *pause >= shortest).collect()
+    let mut pauses: Vec<Pause> = times.windows(2).filter_map(between).collect();
+    // A run that hung in the end, or was not started again.
+    if let Some((_, last)) = times.last()
+        && let Some(end) = logs.iter().filter_map(|log| log.end()).reduce(f64::max)
+        && end - last >= shortest
+    {
+        let cause = "end of the last attempt in the log".to_owned();
+        pauses.push(Pause { run: name(), before_step: None, seconds: end - last, cause });
+    }
+    pauses
 }

@@ -1,9 +1,12 @@
 //! The main numbers of runs, as tables.
 
+use std::collections::BTreeSet;
+
 use meshwright::train::{page_paragraph, page_table};
 use serde::Serialize;
 
 use super::run_steps::{RunSteps, median};
+use super::supervision::LoggedRun;
 
 /// The main numbers of a run.
 #[derive(Serialize)]
@@ -24,10 +27,15 @@ pub struct RunNumbers {
     longest_save_ms: Option<f64>,
     save_bytes: Option<f64>,
     failed_saves: Vec<u64>,
+    /// Steps whose checkpoints have no line after them, so that only the log tells of them.
+    saves_without_line: Vec<u64>,
 }
 
 impl RunNumbers {
-    pub fn of(run: &RunSteps) -> RunNumbers {
+    pub fn of(run: &RunSteps, logs: &[&LoggedRun]) -> RunNumbers {
+        let in_lines: BTreeSet<u64> =
+            run.of("save_ms").iter().map(|(step, _)| step.saturating_sub(1)).collect();
+        let logged: BTreeSet<u64> = logs.iter().flat_map(|log| log.checkpoints()).collect();
         let last = |metric: &str| run.values(metric).last().copied();
         let extreme =
             |metric: &str, of: fn(f64, f64) -> f64| run.values(metric).into_iter().reduce(of);
@@ -49,16 +57,17 @@ impl RunNumbers {
             median_save_ms: median(run.values("save_ms")),
             longest_save_ms: extreme("save_ms", f64::max),
             save_bytes: last("save_bytes"),
+            saves_without_line: logged.difference(&in_lines).copied().collect(),
             failed_saves: run.values("save_failed").iter().map(|step| *step as u64).collect(),
         }
     }
 }
 
 /// Returns the numbers of all runs.
-pub fn table_of_runs(runs: &[RunSteps]) -> String {
-    let rows = runs.iter().map(RunNumbers::of).map(|run| {
+pub fn table_of_runs(runs: &[RunNumbers]) -> String {
+    let rows = runs.iter().map(|run| {
         [
-            run.name,
+            run.name.clone(),
             run.last_step.to_string(),
             shown(run.last_loss, 4, ""),
             shown(run.lowest_eval_loss, 4, ""),
@@ -84,22 +93,35 @@ pub fn table_of_runs(runs: &[RunSteps]) -> String {
 }
 
 /// Returns the numbers of the saves of all runs.
-pub fn table_of_saves(runs: &[RunSteps]) -> String {
-    let rows = runs.iter().map(RunNumbers::of).map(|run| {
-        let failed: Vec<String> = run.failed_saves.iter().map(u64::to_string).collect();
+pub fn table_of_saves(runs: &[RunNumbers]) -> String {
+    let steps = |steps: &[u64]| match steps {
+        [] => "none".to_owned(),
+        steps => steps.iter().map(u64::to_string).collect::<Vec<_>>().join(", "),
+    };
+    let rows = runs.iter().map(|run| {
         [
-            run.name,
+            run.name.clone(),
             run.saves.to_string(),
             shown(run.median_save_ms, 1, " ms"),
             shown(run.longest_save_ms, 1, " ms"),
             shown(run.save_bytes.map(|bytes| bytes / 1e6), 1, " MB"),
-            if failed.is_empty() { "none".to_owned() } else { failed.join(", ") },
+            steps(&run.failed_saves),
+            steps(&run.saves_without_line),
         ]
     });
-    let head = ["run", "saves", "median wait", "longest wait", "size", "failed after step"];
+    let head = [
+        "run",
+        "saves",
+        "median wait",
+        "longest wait",
+        "size",
+        "failed after step",
+        "without a line after step",
+    ];
     page_table(head, 1, rows)
         + &page_paragraph(
-            "A save is in the metrics of the step after it, so the one after the last step is not among them.",
+            "A save is in the metrics of the step after it. Those without such a line, as after the last step or \
+             before a failure, are known by the log and the newest checkpoint of its folder.",
         )
 }
 

@@ -1,6 +1,6 @@
 //! The steps of a run, with all metrics that a report shows.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::failure::Failure;
 use crate::plot::metrics_file::Steps;
@@ -30,6 +30,8 @@ pub const COMMUNICATION: &str = "comm_bytes";
 /// A run of a report.
 pub struct RunSteps {
     pub name: String,
+    /// The folder of its file.
+    pub dir: PathBuf,
     steps: Steps,
     metrics: Vec<String>,
 }
@@ -54,7 +56,8 @@ impl RunSteps {
                 format!("{} has no steps, so there is nothing to report", path.display()).into()
             );
         }
-        Ok(RunSteps { name, steps, metrics })
+        let dir = path.parent().unwrap_or(Path::new("")).to_owned();
+        Ok(RunSteps { name, dir, steps, metrics })
     }
 
     /// Returns the number of steps.

@@ -1,11 +1,14 @@
 //! The events of `meshwright run`.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use meshwright::checkpoint::{RunEvent, RunEventKind};
+use meshwright::checkpoint::{NewestCheckpoint, RunEvent, RunEventKind, step_of_path};
 use meshwright::counted;
 use meshwright::train::{page_paragraph, page_table};
 use serde_json::{Value, json};
+
+use super::run_steps::RunSteps;
 
 /// Events that are listed, the last ones.
 const LISTED: usize = 200;
@@ -17,6 +20,39 @@ pub struct LoggedRun {
 }
 
 impl LoggedRun {
+    /// Returns true if the log is of `run`, which is one of `runs` in a report.
+    pub fn is_of(&self, run: &RunSteps, runs: usize) -> bool {
+        runs == 1 || self.dir == run.dir
+    }
+
+    /// Returns the last time, in seconds since 1970, at which an attempt has ended and none was started after it.
+    pub fn end(&self) -> Option<f64> {
+        self.events.last().filter(|event| event.event == RunEventKind::End).map(|event| event.time)
+    }
+
+    /// Describes the restarts between two times in seconds since 1970.
+    pub fn restart_between(&self, from: f64, to: f64) -> Option<String> {
+        let is_between = |event: &&RunEvent| from <= event.time && event.time <= to;
+        let inside: Vec<&RunEvent> = self.events.iter().filter(is_between).collect();
+        let starts = inside.iter().filter(|event| event.event == RunEventKind::Start);
+        let first = starts.clone().next()?;
+        let count = starts.count();
+        let ended = inside.iter().find(|event| event.event == RunEventKind::End);
+        let reason = ended.and_then(|end| end.reason.as_deref()?.lines().next());
+        let reason = reason.map(|line| format!(": {line}")).unwrap_or_default();
+        Some(match count {
+            1 => format!("restart, attempt {}{reason}", first.attempt),
+            count => format!("{count} restarts, from attempt {} on{reason}", first.attempt),
+        })
+    }
+
+    /// Returns the steps of checkpoints that the log names, and of the newest one in its folder.
+    pub fn checkpoints(&self) -> BTreeSet<u64> {
+        let named = self.events.iter().filter_map(|event| event.checkpoint.as_deref());
+        let steps = named.filter_map(step_of_path);
+        steps.chain(NewestCheckpoint::find(&self.dir).map(|newest| newest.step)).collect()
+    }
+
     fn restarts(&self) -> usize {
         self.events.iter().filter(|event| event.restart_in.is_some()).count()
     }
@@ -37,6 +73,7 @@ impl LoggedRun {
             let path = |path: &Option<PathBuf>| path.as_deref().map(name).unwrap_or_default();
             let (kind, checkpoint) = match event.event {
                 RunEventKind::Start => ("start", path(&event.from)),
+                RunEventKind::Resume => ("resume", path(&event.from)),
                 RunEventKind::Signal => ("signal", String::new()),
                 RunEventKind::Kill => ("kill", String::new()),
                 RunEventKind::End => ("end", path(&event.checkpoint)),

@@ -5,7 +5,7 @@ use std::io;
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-use meshwright::checkpoint::RunEventKind;
+use meshwright::checkpoint::{RunEvent, RunEventKind};
 use meshwright::exit_code::{LOST, REFUSED, STOPPED, code_of_io};
 use meshwright_os::{
     SignalQueue, descendants, is_stop_signal, reap_child, send_signal, signal_name,
@@ -14,10 +14,14 @@ use meshwright_os::{
 use super::Failure;
 use super::journal::Journal;
 use super::output::{LastError, Outputs};
+use super::reports::{ReportedFailure, Reports};
 use super::start::Starter;
 
 /// Time in which the other ranks end by themselves after one has failed.
 const REST: Duration = Duration::from_secs(8);
+
+/// Shortest time between two looks at the reports of the processes.
+const POLL: Duration = Duration::from_secs(1);
 
 /// Time in which killed processes end.
 const KILL: Duration = Duration::from_secs(5);
@@ -37,15 +41,19 @@ pub struct AttemptEnd {
     pub is_printed: bool,
     /// True if this program got a signal, after which nothing is started again.
     pub is_stopped: bool,
+    /// False if no process was a program of Meshwright.
+    pub has_trained: bool,
 }
 
-/// The settings of all attempts.
+/// The settings of an attempt.
 pub struct AttemptRules<'a> {
     pub queue: &'a SignalQueue,
     /// Time from a signal to the end of the processes.
     pub grace: Duration,
     /// True if a run that is ended before it handles signals has lost nothing.
     pub saves: bool,
+    /// The reports of the processes of this attempt.
+    pub reports: &'a Reports,
 }
 
 /// Running processes, and what is known about the others.
@@ -64,6 +72,9 @@ pub struct RunAttempt<'a> {
     deadline: Option<(Instant, String)>,
     /// The end of killed processes.
     killed: Option<(u8, String)>,
+    started: Instant,
+    /// True if the checkpoint is known from which the attempt continues.
+    is_resumed: bool,
 }
 
 struct Process {
@@ -92,6 +103,8 @@ impl RunAttempt<'_> {
             stop: None,
             deadline: None,
             killed: None,
+            started: Instant::now(),
+            is_resumed: false,
         };
         let outputs = Outputs::new();
         let has_ranks = commands.len() > 1;
@@ -105,6 +118,7 @@ impl RunAttempt<'_> {
             }
         }
         attempt.wait();
+        attempt.note_resumed();
         attempt.end_descendants();
         outputs.finish();
         Ok(attempt.end())
@@ -139,12 +153,15 @@ impl RunAttempt<'_> {
             let left = self.deadline.as_ref().map_or(Duration::MAX, |(deadline, _)| {
                 deadline.saturating_duration_since(Instant::now())
             });
+            // Reports have no signal. A run that begins has no checkpoint to report.
+            self.note_resumed();
+            let poll = if self.is_resumed { left } else { (self.started.elapsed() / 8).max(POLL) };
             if left.is_zero() {
                 let (_, reason) = self.deadline.take().expect("it has passed");
                 self.kill(LOST, reason);
                 return;
             }
-            match self.rules.queue.wait(left) {
+            match self.rules.queue.wait(left.min(poll)) {
                 Some(signal) if is_stop_signal(signal) => self.note_signal(signal),
                 // A request for the last calls of the ranks. Launchers pass it on.
                 Some(libc::SIGUSR2) => {
@@ -152,6 +169,18 @@ impl RunAttempt<'_> {
                 }
                 _ => {}
             }
+        }
+    }
+
+    /// Adds the checkpoint from which the attempt continues to the log, when it is known: a damaged one is skipped.
+    fn note_resumed(&mut self) {
+        if self.is_resumed {
+            return;
+        }
+        if let Some(folder) = self.rules.reports.resumed() {
+            self.is_resumed = true;
+            let complete = |event| RunEvent { from: Some(folder), ..event };
+            self.journal.add(RunEventKind::Resume, complete);
         }
     }
 
@@ -269,11 +298,14 @@ impl RunAttempt<'_> {
             reason,
             is_printed,
             is_stopped,
+            has_trained: self.rules.reports.has_started() || self.starter.is_of_user(),
         };
         let failure = self.failed.map(|(process, status)| {
             let signal = self.starter.signal_of(status);
-            let (reason, is_printed) = reason_of(signal, &process);
-            end(code_of(signal, status), process.rank, reason, is_printed)
+            let reported = self.rules.reports.failure();
+            let rank = process.rank.filter(|_| signal.is_some()).or(reported.rank).or(process.rank);
+            let (reason, is_printed) = reason_of(signal, &process, reported);
+            end(code_of(signal, status), rank, reason, is_printed)
         });
         match (failure, self.killed) {
             (Some(failure), None) => failure,
@@ -305,13 +337,14 @@ fn code_of(signal: Option<i32>, status: ExitStatus) -> u8 {
 }
 
 /// Returns the cause of the end of a process, and true if it is a message of the program.
-fn reason_of(signal: Option<i32>, process: &Process) -> (String, bool) {
-    let subject = process.rank.map_or("a process".to_owned(), |rank| format!("rank {rank}"));
-    let of_rank = |message: String| match process.rank {
+fn reason_of(signal: Option<i32>, process: &Process, reported: ReportedFailure) -> (String, bool) {
+    let lost = process.rank.or(reported.rank);
+    let subject = lost.map_or("a process".to_owned(), |rank| format!("rank {rank}"));
+    let of_rank = |message: String| match process.rank.and(lost) {
         Some(rank) => format!("rank {rank}: {message}"),
         None => message,
     };
-    match (signal, process.error.message()) {
+    match (signal, reported.reason.or_else(|| process.error.message())) {
         (Some(signal), error) => {
             let error = error.map(|error| format!("; {error}")).unwrap_or_default();
             (format!("{subject} was ended by {}{error}", signal_name(signal)), false)

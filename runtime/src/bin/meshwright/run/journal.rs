@@ -24,6 +24,11 @@ impl Journal {
         Ok(Journal { log, attempt: 0 })
     }
 
+    /// Removes a log of this run, and the folders that were created for it, if nothing else is in them.
+    pub fn discard(self) {
+        self.log.into_iter().for_each(RunLog::discard);
+    }
+
     /// Begins the next attempt, and returns its number.
     pub fn begin_attempt(&mut self) -> u32 {
         self.attempt += 1;

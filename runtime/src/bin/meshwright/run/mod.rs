@@ -5,7 +5,9 @@ mod elastic;
 mod journal;
 mod mpirun;
 mod output;
+mod reports;
 mod restarts;
+mod separator;
 mod start;
 mod supervisor;
 mod train_command;
@@ -20,6 +22,7 @@ use meshwright::train::config::TimeLimit;
 use super::failure::Failure;
 use elastic::Elastic;
 use restarts::Restarts;
+pub use separator::check_separator;
 use start::Starter;
 use supervisor::Supervisor;
 use train_command::TrainCommand;
@@ -73,8 +76,6 @@ pub fn command() -> Command {
                 .value_parser(parse_time)
                 .help("Time from a signal to the end of the processes, after which they are killed"),
         )
-        // Words without the separator before them, for a message of their own.
-        .arg(Arg::new("misplaced").hide(true).value_parser(value_parser!(OsString)))
         .arg(
             Arg::new("command")
                 .value_name("PROGRAM")
@@ -90,10 +91,6 @@ pub fn run_command(matches: &ArgMatches) -> Result<u8, Failure> {
     refuse_rank()?;
     let words = matches.get_many::<OsString>("command").into_iter().flatten().cloned();
     let words: Vec<OsString> = words.collect();
-    if let Some(word) = matches.get_one::<OsString>("misplaced") {
-        let word = word.display();
-        return Err(format!("`{word}` needs -- before it: meshwright run .. -- {word} ..").into());
-    }
     if words.is_empty() {
         return Err("needs a program: meshwright run .. -- PROGRAM ..".to_owned().into());
     }

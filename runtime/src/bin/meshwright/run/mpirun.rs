@@ -28,7 +28,7 @@ impl MpiLauncher {
     /// Finds out the library of a launcher.
     ///
     /// # Errors
-    /// A program that cannot be started.
+    /// A program that cannot be started, and an environment in which it starts nothing.
     pub fn detect(program: &OsStr) -> Result<MpiLauncher, Failure> {
         let output = Command::new(program).arg("--version").stdin(Stdio::null()).output();
         let output = output.map_err(|error| {
@@ -37,6 +37,11 @@ impl MpiLauncher {
         })?;
         let text = String::from_utf8_lossy(&output.stdout).to_lowercase();
         Ok(if text.contains("open mpi") || text.contains("openrte") || text.contains("prrte") {
+            if std::env::var_os("HOME").is_none_or(|home| home.is_empty()) {
+                let message =
+                    "HOME is not set, without which Open MPI starts nothing; set it to a folder";
+                return Err(message.to_owned().into());
+            }
             MpiLauncher::OpenMpi
         } else if text.contains("hydra") {
             MpiLauncher::Hydra

@@ -11,9 +11,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
 
 use meshwright_comm::__internal::random_digits;
+use meshwright_comm::__internal::run_reports::RUN_REPORTS;
 
 use super::Failure;
 use super::mpirun::{MpiLauncher, ROOT_VARIABLES};
+use super::reports::Reports;
 use super::train_command::TrainCommand;
 
 /// The environment variable with the secret of a run.
@@ -112,16 +114,26 @@ impl Starter {
         }
     }
 
-    /// Returns the commands of an attempt, in the order of ranks: one for each process that is started here.
+    /// Returns the commands of an attempt, in the order of ranks: one for each process that is started here. Their
+    /// programs report to `reports`.
     ///
     /// # Errors
     /// Of the system, which has no random numbers or no free port.
-    pub fn commands(&self, words: &[OsString], attempt: u32) -> io::Result<Vec<Command>> {
+    pub fn commands(
+        &self,
+        words: &[OsString],
+        attempt: u32,
+        reports: &Reports,
+    ) -> io::Result<Vec<Command>> {
         let token = random_digits()?;
         let job = format!("meshwright-run-{}-{attempt}", std::process::id());
         let base = |words: &[OsString]| {
             let mut command = Command::new(&words[0]);
             command.args(&words[1..]).env(TOKEN, &token);
+            match reports.path() {
+                Some(path) => command.env(RUN_REPORTS, path),
+                None => command.env_remove(RUN_REPORTS),
+            };
             command
         };
         let port = || TcpListener::bind(("127.0.0.1", 0))?.local_addr().map(|own| own.port());
@@ -165,6 +177,11 @@ impl Starter {
     /// Returns true if a process of another launcher is started, which starts the ranks.
     pub fn is_by_launcher(&self) -> bool {
         matches!(self, Starter::Mpi(..) | Starter::Launcher(..))
+    }
+
+    /// Returns true if the user has named the launcher, which may start the program on another host.
+    pub fn is_of_user(&self) -> bool {
+        matches!(self, Starter::Launcher(..))
     }
 
     /// Returns the signal that stops the ranks if this program gets `signal`.

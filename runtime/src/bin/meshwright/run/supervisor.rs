@@ -12,6 +12,7 @@ use super::Failure;
 use super::attempt::{AttemptEnd, AttemptRules, RunAttempt};
 use super::elastic::Elastic;
 use super::journal::{Journal, say};
+use super::reports::Reports;
 use super::restarts::Restarts;
 use super::start::Starter;
 use super::train_command::TrainCommand;
@@ -26,6 +27,8 @@ pub struct Supervisor {
     /// The folder of `--save`, if it is on a file system.
     save: Option<PathBuf>,
     journal: Journal,
+    /// True if an attempt was neither refused nor of another program.
+    has_begun: bool,
 }
 
 impl Supervisor {
@@ -42,14 +45,27 @@ impl Supervisor {
     ) -> Result<Supervisor, Failure> {
         let save = command.save_folder();
         let journal = Journal::open(save.as_deref())?;
-        Ok(Supervisor { command, starter, elastic, restarts, grace, save, journal })
+        let has_begun = false;
+        Ok(Supervisor { command, starter, elastic, restarts, grace, save, journal, has_begun })
     }
 
-    /// Runs attempts until one is the last. Returns the exit code of the run.
+    /// Runs attempts until one is the last. Returns the exit code of the run. A command that is refused leaves nothing.
     ///
     /// # Errors
     /// Processes that cannot be started, and too many failures without progress.
     pub fn run(mut self) -> Result<u8, Failure> {
+        let ended = self.run_attempts();
+        let is_refused = match &ended {
+            Ok(code) => *code == REFUSED,
+            Err(failure) => failure.code == REFUSED,
+        };
+        if is_refused && !self.has_begun {
+            self.journal.discard();
+        }
+        ended
+    }
+
+    fn run_attempts(&mut self) -> Result<u8, Failure> {
         let queue = SignalQueue::hold_signals();
         adopt_orphans();
         self.restarts.begin(self.newest());
@@ -58,6 +74,7 @@ impl Supervisor {
             let (count, end) = self.attempt(&queue, attempt)?;
             let newest = self.newest();
             let is_refused = end.code == REFUSED && !end.is_stopped;
+            self.has_begun |= newest.is_some() || !is_refused && end.code > 1;
             let is_smaller =
                 is_refused && self.elastic.as_mut().is_some_and(|own| own.try_fewer(count));
             let restart = match end.code {
@@ -72,7 +89,7 @@ impl Supervisor {
             let from = newest.filter(|newest| self.restarts.is_own(Some(newest)));
             let from = from
                 .map_or("as at first".to_owned(), |from| format!("from {}", from.folder.display()));
-            let cause = &end.reason;
+            let cause = first_line(&end.reason);
             say(&if is_smaller {
                 format!(
                     "no mesh of {} fits; starting fewer {from}",
@@ -114,6 +131,7 @@ impl Supervisor {
                     reason: message,
                     is_printed: false,
                     is_stopped: false,
+                    has_trained: true,
                 };
                 return Ok((None, end));
             }
@@ -127,9 +145,11 @@ impl Supervisor {
         let words = self.command.words(is_resumed, mesh.as_deref());
         let from = self.origin(newest, is_resumed);
         self.journal.add(RunEventKind::Start, |event| RunEvent { processes: count, from, ..event });
-        let commands = starter.commands(&words, attempt);
+        let reports = Reports::create();
+        let commands = starter.commands(&words, attempt, &reports);
         let commands = commands.map_err(|error| Failure::new(error.to_string(), &error))?;
-        let rules = AttemptRules { queue, grace: self.grace, saves: self.command.save().is_some() };
+        let saves = self.command.save().is_some();
+        let rules = AttemptRules { queue, grace: self.grace, saves, reports: &reports };
         let end = RunAttempt::run(&rules, (starter, commands), &mut self.journal)?;
         Ok((count, end))
     }
@@ -171,9 +191,15 @@ impl Supervisor {
         newest: Option<&NewestCheckpoint>,
     ) -> Result<u8, Failure> {
         let limit = self.restarts.limit();
+        let program = self.command.program().display();
         match (end.code, &self.save) {
+            (code @ (0 | 1), _) if !end.has_trained && newest.is_none() => Err(format!(
+                "{program} has ended with exit code {code}, and no program of Meshwright has run in it: name the \
+                 training program after --, and the launcher of one that runs in a container or on another host by \
+                 --launcher"
+            )
+            .into()),
             (0, Some(save)) if newest.is_none() => {
-                let program = self.command.program().display();
                 Err(format!(
                     "{program} has ended with exit code 0, but there is no checkpoint in {}: it is no training program \
                      with --save, or one that only reports, which needs no `meshwright run`",
@@ -185,19 +211,24 @@ impl Supervisor {
                 message: format!(
                     "the run has failed {} in a row without a further checkpoint; the last failure: {}",
                     counted(limit as usize + 1, "time"),
-                    end.reason
+                    first_line(&end.reason)
                 ),
                 code: LOST,
             }),
             (0 | STOPPED, _) => Ok(end.code),
             (code, _) => {
                 if !end.is_printed {
-                    say(&format!("{}; exit code {code}", end.reason));
+                    say(&format!("{}; exit code {code}", first_line(&end.reason)));
                 }
                 Ok(code)
             }
         }
     }
+}
+
+/// Returns the first line of a reason. The rest is among the output of the program, and in the log.
+fn first_line(reason: &str) -> &str {
+    reason.lines().next().unwrap_or_default()
 }
 
 /// Waits between two attempts. Returns the signal that asks for a stop meanwhile.

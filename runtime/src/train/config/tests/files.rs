@@ -61,8 +61,14 @@ fn problems_in_files_have_lines() {
             "\n\n[train]\nbatch = 4",
             "run.toml:3: unknown table `train`; keys must be at the top level",
         ),
-        ("batch = 'four'", "run.toml:1: `batch` must be a whole number, not the text \"four\""),
-        ("batch = 4.5", "run.toml:1: `batch` must be a whole number, not the number 4.5"),
+        (
+            "batch = 'four'",
+            "run.toml:1: `batch` must be a whole number, or \"auto\", not the text \"four\"",
+        ),
+        (
+            "batch = 4.5",
+            "run.toml:1: `batch` must be a whole number, or \"auto\", not the number 4.5",
+        ),
         ("lr = true", "run.toml:1: `lr` must be a number, not true"),
         ("betas = 0.9", "run.toml:1: `betas` must be two numbers, such as [0.9, 0.95], not the"),
         ("zero = '1'", "run.toml:1: `zero` must be a whole number, not the text \"1\""),

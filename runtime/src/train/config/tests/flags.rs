@@ -142,6 +142,7 @@ fn flags_reach_their_fields() {
             clip: None,
             ema: Some(0.999),
         },
+        local_sgd: None,
         on_nan: OnNan::Skip(3.try_into().unwrap()),
         comm_timeout: TimeLimit(Duration::from_secs(90)),
         heartbeat_limit: TimeLimit(Duration::from_secs(60)),
@@ -167,6 +168,7 @@ fn flags_reach_their_fields() {
         metrics: Some("m.jsonl".into()),
         tensorboard: Some("tb".into()),
         prometheus: Some("n.prom".into()),
+        noise_scale: false,
         quiet: true,
         log_every: TimeLimit(Duration::from_secs(10)),
         trace: Some("t.json".into()),
@@ -203,6 +205,8 @@ fn rank_settings_follow_from_flags() {
         keeps_last_units: true,
         checks: Checks::FirstStep,
         row_losses: false,
+        local_replicas: false,
+        first_squares: false,
     };
     assert_eq!(parse(line).unwrap().settings(), settings);
 }
@@ -350,4 +354,20 @@ fn a_run_resumes_from_its_own_folder() {
 #[test]
 fn a_gpu_is_a_device_of_cuda() {
     assert_eq!(parse("--device gpu").unwrap().device, DeviceChoice::Cuda);
+}
+
+#[test]
+fn only_close_words_are_suggested() {
+    let names = || FLAGS.iter().map(|flag| flag.name);
+    assert_eq!(Flag::nearest("save-evry", names()), Some("save-every"));
+    assert_eq!(Flag::nearest("bacth", names()), Some("batch"));
+    assert_eq!(Flag::nearest("learning-rate", names()), None);
+}
+
+#[test]
+fn flags_are_unique_and_have_help() {
+    for (i, flag) in FLAGS.iter().enumerate() {
+        assert!(!flag.help.is_empty(), "--{}", flag.name);
+        assert!(FLAGS[..i].iter().all(|other| other.name != flag.name), "--{}", flag.name);
+    }
 }

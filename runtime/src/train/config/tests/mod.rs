@@ -2,6 +2,7 @@
 
 mod files;
 mod flags;
+mod local_sgd;
 mod optimizer;
 mod own_flags;
 mod refusals;

@@ -14,7 +14,7 @@ use crate::layout::{AxisId, AxisSet};
 use crate::nn::Sizes;
 use crate::tensor::{Rank, Settings};
 use crate::train::config::{Config, DeviceChoice, OnNan, SaveConfig};
-use crate::train::console::print_line;
+use crate::train::console::print_shared;
 use crate::train::continuation::ContinuedModel;
 use crate::train::cuda_graphs::CudaGraphs;
 use crate::train::evaluation::evaluate_batch;
@@ -128,7 +128,7 @@ impl DryRun<'_> {
             }
             cause => {
                 let why = cause.map(|cause| cause.to_string()).unwrap_or_default();
-                print_line(&format!(
+                print_shared(&format!(
                     "warning: the memory plan leaves out activations, as its dry run failed: {why}"
                 ));
                 Ok(None)
@@ -149,6 +149,7 @@ impl DryRun<'_> {
         let outcome = self.launch(position, settings, Some(&recorder), |rank| {
             let mut state = self.new_state::<T>(rank)?;
             self.run_steps::<T>(rank, &mut state, usize::MAX, || recorder.begin_step())?;
+            state.optimizer.synchronize();
             Ok(Arc::new(recorder.end_step()))
         });
         outcome.map_err(Error::of_ranks)
@@ -184,7 +185,7 @@ impl DryRun<'_> {
 
     fn new_state<T: Task>(&self, rank: &Rank) -> Result<RankState<T::Model>> {
         let (built, pipeline) = build_model::<T::Model>(rank, self.sizes, self.pipeline)?;
-        Ok(RankState::new(rank.clone(), built, pipeline, &self.config.optimizer)?)
+        Ok(RankState::new(rank.clone(), built, pipeline, self.config)?)
     }
 
     fn run<T: Task>(&self, rank: &Rank, recorder: Option<&StepRecorder>) -> Result<DryRunFindings> {
@@ -198,9 +199,12 @@ impl DryRun<'_> {
             start.replace(UsageStart::new(rank));
         };
         self.run_steps::<T>(rank, &mut state, most_micro_batches, begin_step)?;
-        let log = recorder.map(|recorder| Arc::new(recorder.end_step()));
         let is_whole = state.pipeline.is_some() || self.config.micro_batches <= most_micro_batches;
         let usage = is_whole.then(|| start.borrow().end(rank));
+        let ((), outer) = StepUsage::of(rank, || state.optimizer.synchronize());
+        let every = self.config.local_sgd.map_or(1, |local| local.steps);
+        let usage = usage.map(|usage| usage.with_share(&outer, every));
+        let log = recorder.map(|recorder| Arc::new(recorder.end_step()));
         drop(copy);
         let steps = peaks_of(rank);
         let uses_documents = rank.has_used_documents();
@@ -283,7 +287,9 @@ impl DryRun<'_> {
             for step in 0..STEPS {
                 begin_step();
                 let start = Instant::now();
-                let input = StepInput { step, start, sizes, micro_batches };
+                // The replicas are synchronized after the last one.
+                let synchronizes = false;
+                let input = StepInput { step, start, sizes, micro_batches, synchronizes };
                 // Numbers that are not finite are no failure here.
                 if let Err(StepFailure::Pipeline(error)) = {
                     let settings = (&self.config.optimizer, OnNan::Stop);
@@ -333,7 +339,7 @@ impl DryRun<'_> {
             batch = empty_batch(config, rows);
             (0..count.min(most)).map(|index| batch.micro_batch(index)).collect()
         };
-        run([config.batch, config.seq], &micro_batches)
+        run([config.replica_batch(), config.seq], &micro_batches)
     }
 }
 

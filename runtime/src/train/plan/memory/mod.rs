@@ -189,7 +189,8 @@ impl MemoryPlan {
     /// Returns the settings of each rank of the run.
     pub fn settings(&self, config: &Config) -> Settings {
         let MemoryPlan { logits_limit, keeps_last_units, .. } = *self;
-        Settings { logits_limit, keeps_last_units, ..config.settings() }
+        let local_replicas = config.local_sgd.is_some();
+        Settings { logits_limit, keeps_last_units, local_replicas, ..config.settings() }
     }
 
     /// The process groups of the run, by axes; `None` if they are not known.

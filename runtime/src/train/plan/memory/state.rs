@@ -11,7 +11,8 @@
 //! | 3 | 4/N + 4/N + 8/N | 16/N | 2/N + 4/N + 12/N | 18/N |
 //!
 //! Each state that the [`UpdateRule`](crate::optim::UpdateRule) keeps of a parameter adds 4 bytes (two for AdamW), and
-//! so does a moving average of the parameters; both are sharded as the optimizer is.
+//! so does a moving average of the parameters; both are sharded as the optimizer is. Replicas that train apart keep two
+//! more: the parameters after the last synchronization, and the outer momentum.
 
 use crate::layout::AxisSet;
 use crate::optim::Group;
@@ -40,7 +41,9 @@ impl StateBytes {
         let counts = Group::ALL.map(|group| rule.state_kinds(group).len() as u64);
         let states = counts.into_iter().min().unwrap_or(0);
         let compute = settings.compute.bytes() as u64;
-        let copies = u64::from(compute != F32) + u64::from(config.optimizer.ema.is_some());
+        // The parameters after the last synchronization, and the outer momentum.
+        let outer = config.local_sgd.map_or(0, |local| 1 + u64::from(local.outer_momentum > 0.0));
+        let copies = u64::from(compute != F32) + u64::from(config.optimizer.ema.is_some()) + outer;
         StateBytes {
             parameters: compute as f64 * share(ZeroStage::Parameters),
             gradients: F32 as f64 * share(ZeroStage::Gradients),
@@ -82,5 +85,9 @@ mod tests {
         assert_bytes("--mesh fsdp=4 --zero 1 --optimizer sgd --dtype bf16", 2.0, 4.0, 2.0);
         assert_bytes("--mesh fsdp=4 --zero 1 --ema 0.99", 4.0, 4.0, 3.0);
         assert_bytes("--mesh 1 --ema 0.99 --dtype bf16", 2.0, 4.0, 16.0);
+        assert_bytes("--mesh dp=2,fsdp=4 --local-steps 8", 1.0, 1.0, 4.0);
+        let local = "--mesh dp=2 --local-steps 8 --dtype bf16";
+        assert_bytes(local, 2.0, 4.0, 20.0);
+        assert_bytes(&format!("{local} --outer-momentum 0"), 2.0, 4.0, 16.0);
     }
 }

@@ -48,6 +48,16 @@ fn codes_of_mpirun_stand_for_signals() {
     assert_eq!(folder.run("-n 2 --max-restarts 1 -- ./train --save out").code, Some(0));
 }
 
+#[test]
+fn open_mpi_needs_a_home_folder() {
+    let folder = Folder::new(&["exit 0"]);
+    folder.add_program("mpirun", &mpirun(OPEN_MPI));
+    let run = folder.command("-n 2 -- ./train").env_remove("HOME").output().unwrap();
+    let error = "error: HOME is not set, without which Open MPI starts nothing; ";
+    assert!(String::from_utf8_lossy(&run.stderr).starts_with(error));
+    assert_eq!(run.status.code(), Some(2));
+}
+
 /// `mpirun` kills its processes after SIGTERM.
 #[test]
 fn launchers_get_signals_that_they_pass_on() {

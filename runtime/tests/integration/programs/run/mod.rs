@@ -16,7 +16,8 @@ use meshwright::checkpoint::{RunEvent, RunLog};
 /// Time limit of what a test waits for.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A program that trains nothing: attempt N runs line N of `plan`, which may `save` a checkpoint of a step.
+/// A program that trains nothing: attempt N runs line N of `plan`, which may `save` a checkpoint of a step, and
+/// `report` to the supervisor.
 const TRAIN: &str = r#"#!/bin/sh
 n=$(($(cat count 2>/dev/null || echo 0) + 1))
 echo $n > count
@@ -26,6 +27,10 @@ save() {
     echo "{\"history\":{\"run\":\"run$n\",\"resumed\":[]}}" > out/step-0000000$1/manifest.json
     ln -sfn step-0000000$1 out/latest
 }
+report() {
+    [ -z "$MESHWRIGHT_RUN_REPORTS" ] || echo "$1" >> "$MESHWRIGHT_RUN_REPORTS"
+}
+report '"started"'
 eval "$(sed -n "${n}p" plan)"
 "#;
 

@@ -7,7 +7,8 @@ const THREE: &str = "-n 3 -- ./rank --device cuda";
 
 fn folder(script: &str) -> Folder {
     let folder = Folder::new(&[]);
-    folder.add_program("rank", &format!("#!/bin/sh\n{script}\n"));
+    let started = "echo '\"started\"' >> \"$MESHWRIGHT_RUN_REPORTS\"";
+    folder.add_program("rank", &format!("#!/bin/sh\n{started}\n{script}\n"));
     folder
 }
 

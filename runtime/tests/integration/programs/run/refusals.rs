@@ -13,6 +13,11 @@ fn wrong_uses_are_refused() {
         ("", "needs a program: meshwright run .. -- PROGRAM .."),
         ("--", "needs a program: meshwright run .. -- PROGRAM .."),
         ("./train", "`./train` needs -- before it: meshwright run .. -- ./train .."),
+        ("./train --lr 1", "`./train` needs -- before it: meshwright run .. -- ./train .."),
+        ("-n 2 --grace 5s ./train -n 3", "`./train` needs -- before it"),
+        ("-n2 --grace=5s ./train -- --lr 1", "`./train` needs -- before it"),
+        ("--elastic ./train --lr 1", "`./train` needs -- before it"),
+        ("--elastic 2 ./train --lr 1", "`./train` needs -- before it"),
         ("-n 0 -- ./train", "invalid value '0' for '-n <N>': 0 is not in 1..=4096"),
         ("-n two -- ./train", "invalid value 'two' for '-n <N>'"),
         (
@@ -71,6 +76,34 @@ fn wrong_uses_are_refused() {
         String::from_utf8_lossy(&empty.stderr).starts_with("error: --launcher: names no program")
     );
     assert!(folder.args().is_empty());
+}
+
+#[test]
+fn programs_that_do_not_train_are_refused() {
+    let folder = Folder::new(&["exit 0"]);
+    for (program, code) in [("true --save out/a", 0), ("false --save out/a", 1), ("true", 0)] {
+        let run = folder.run(&format!("-- {program}"));
+        assert_eq!(run.code, Some(2), "{program}: {}", run.stderr);
+        let name = program.split(' ').next().unwrap();
+        let error = format!(
+            "{name} has ended with exit code {code}, and no program of Meshwright has run in it"
+        );
+        assert!(run.stderr.starts_with(&format!("error: {error}")), "{}", run.stderr);
+        assert!(!folder.path("out").exists(), "{program}");
+    }
+    // It may have been on another host.
+    assert_eq!(folder.run("--launcher env -- true").code, Some(0));
+}
+
+/// Folders that there were stay, and their logs.
+#[test]
+fn refused_commands_leave_no_folders() {
+    let folder = Folder::new(&["exit 2", "save 1; exit 0", "exit 2"]);
+    assert_eq!(folder.run("-- ./train --save a/b").code, Some(2));
+    assert!(!folder.path("a").exists());
+    assert_eq!(folder.run("-- ./train --save out").code, Some(0));
+    assert_eq!(folder.run("-- ./train --save out").code, Some(2));
+    assert_eq!(folder.events().len(), 4);
 }
 
 /// Each process of a launcher would start the whole run.

@@ -1,0 +1,89 @@
+//! `--local-steps`, and what it cannot be combined with.
+
+use super::*;
+
+/// Flags of a run whose replicas are synchronized three times.
+const LOCAL: &str = "--mesh dp=2 --steps 24 --local-steps 8";
+
+#[test]
+fn the_outer_optimizer_is_that_of_diloco() {
+    let local = |line: &str| parse(line).unwrap().local_sgd;
+    assert_eq!(local("--steps 24"), None);
+    let expected = LocalSgdConfig { steps: 8, outer_lr: 0.7, outer_momentum: 0.9 };
+    assert_eq!(local(LOCAL), Some(expected));
+    let expected = LocalSgdConfig { steps: 1, outer_lr: 1.0, outer_momentum: 0.0 };
+    let line = "--steps 3 --local-steps 1 --outer-lr 1 --outer-momentum 0";
+    assert_eq!(local(line), Some(expected));
+}
+
+#[test]
+fn replicas_share_the_batch() {
+    let batch = |line: &str| parse(line).unwrap().replica_batch();
+    assert_eq!(batch(&format!("{LOCAL} --batch 8")), 4);
+    assert_eq!(batch("--mesh dp=2 --batch 8"), 8);
+}
+
+#[test]
+fn wrong_local_steps_are_refused() {
+    for (line, message) in [
+        ("--local-steps 0", "--local-steps: must be a whole number of at least 1"),
+        ("--local-steps -1", "--local-steps"),
+        ("--outer-lr 1", "--outer-lr: needs --local-steps H"),
+        ("--outer-momentum 0.9", "--outer-momentum: needs --local-steps H"),
+        (
+            "--mesh dp=2 --steps 24 --local-steps 25",
+            "--local-steps: 25 is more than --steps 24, so the replicas would never be synchronized; use at most 24",
+        ),
+        (
+            "--mesh dp=2 --steps 24 --local-steps 7",
+            "--steps: 24 is no multiple of --local-steps 7: the model of the last step is the result of the run, and \
+             the replicas differ until they are synchronized; use 21 or 28",
+        ),
+        (
+            "--mesh fsdp=4 --steps 24 --local-steps 8",
+            "--local-steps: 8 lets replicas along dp train apart, but the degree of dp is 1 in --mesh fsdp=4 (the \
+             ranks of fsdp share one replica); use --mesh dp=2,fsdp=4, or leave it out",
+        ),
+        ("--mesh 1 --steps 24 --local-steps 8", "use --mesh dp=2, or leave it out"),
+        ("--mesh auto=4 --steps 24 --local-steps 8", "--mesh: auto chooses a mesh for gradients"),
+    ] {
+        assert_contains(&refusal(line), message);
+    }
+}
+
+#[test]
+fn what_meets_no_synchronization_is_refused() {
+    for (flags, message) in [
+        (
+            "--save c --save-every 4",
+            "--save-every: 4 is no multiple of --local-steps 8: checkpoints hold one model, and the replicas differ \
+             until they are synchronized; use 8",
+        ),
+        ("--save c --save-every 12", "use 8 or 16"),
+        ("--check-replicas 10", "--check-replicas: 10 is no multiple of --local-steps 8"),
+        ("--eval-fraction 0.1 --eval-every 12", "--eval-every: 12 is no multiple"),
+        (
+            "--eval-fraction 0.1",
+            "--eval-every: 100, its default, is no multiple of --local-steps 8",
+        ),
+        ("--outer-lr 0", "--outer-lr: 0 discards what the replicas have learned"),
+        ("--outer-lr 1e39", "--outer-lr: "),
+        ("--outer-momentum 1", "--outer-momentum: "),
+        (
+            "--outer-momentum 0.9999999999",
+            "--outer-momentum: the momentum must be at least 0 and below 1",
+        ),
+        ("--ema 0.99", "--ema: averages the parameters of every step"),
+        ("--noise-scale --metrics m.jsonl", "--noise-scale: compares parts of one batch"),
+        ("--preflight", "--preflight: compares a run with one rank"),
+        ("--record r.json", "--record: measures the communication of every step alike"),
+        ("--simulate h100x2", "--simulate: simulates a step"),
+    ] {
+        assert_contains(&refusal(&format!("{LOCAL} {flags}")), message);
+    }
+    for flags in
+        ["--save c --save-every 16", "--check-replicas 8", "--eval-fraction 0.1 --eval-every 8"]
+    {
+        assert!(parse(&format!("{LOCAL} {flags}")).is_ok(), "{flags}");
+    }
+}

@@ -1,0 +1,124 @@
+//! The optimizer of a run, and the replicas that train apart with `--local-steps`: between two synchronizations they
+//! differ, and only a state that is the same in all of them is saved, exported, evaluated and compared.
+
+use std::rc::Rc;
+
+use crate::optim::{
+    Optimizer, OptimizerError, OptimizerState, OuterSgd, ParamGroups, UnitState, UpdateRule,
+};
+use crate::tensor::{Rank, Unit};
+use meshwright_core::__internal as scope;
+
+use super::config::{Config, LocalSgdConfig};
+use super::{Error, Result};
+
+/// The optimizer of a run. Its own state is that of this replica, and its outer state that of all.
+pub struct RunOptimizer {
+    pub inner: Optimizer,
+    /// `--local-steps`.
+    local: Option<LocalReplicas>,
+}
+
+/// The synchronization of replicas that train apart.
+struct LocalReplicas {
+    config: LocalSgdConfig,
+    outer: OuterSgd,
+}
+
+/// A number of steps after which all replicas have the same parameters: any, unless they train apart. What needs such a
+/// state takes this, which only [`RunOptimizer::synchronized_after`] makes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Synchronized {
+    steps: u64,
+}
+
+impl Synchronized {
+    /// Returns the number of steps.
+    pub fn steps(self) -> u64 {
+        self.steps
+    }
+}
+
+impl RunOptimizer {
+    /// Creates the optimizer of a run that begins with the present parameters. Every rank calls it.
+    ///
+    /// # Errors
+    /// As [`Optimizer::with_groups`].
+    pub fn new(
+        rank: &Rank,
+        units: &[Rc<Unit>],
+        config: &Config,
+    ) -> std::result::Result<RunOptimizer, OptimizerError> {
+        let (rule, groups) = (config.optimizer.rule(), ParamGroups::default());
+        let inner = Optimizer::with_groups(rank, units, rule, &groups)?;
+        let local = config.local_sgd.map(|config| {
+            let outer = OuterSgd::new(rank, units, config.outer_options());
+            LocalReplicas { config, outer }
+        });
+        Ok(RunOptimizer { inner, local })
+    }
+
+    /// Begins from the present parameters, after they were loaded.
+    pub fn keep_params(&mut self) {
+        if let Some(local) = &mut self.local {
+            local.outer.keep_params();
+        }
+    }
+
+    /// Synchronizes the replicas, if they train apart. Every rank calls it.
+    pub fn synchronize(&mut self) {
+        if let Some(local) = &mut self.local {
+            let _pass = scope::begin_pass(scope::Pass::Update);
+            local.outer.synchronize();
+        }
+    }
+
+    /// Returns the witness that all replicas have the same parameters after `steps` steps of the run.
+    ///
+    /// # Errors
+    /// A step between two synchronizations.
+    pub fn synchronized_after(&self, steps: u64) -> Result<Synchronized> {
+        match &self.local {
+            Some(LocalReplicas { config, .. }) if !config.synchronizes_after(steps) => {
+                Err(Error::Input(format!(
+                    "--local-steps {}: the replicas differ after step {steps}, as they were synchronized after step {} \
+                     for the last time",
+                    config.steps,
+                    steps - steps % config.steps
+                )))
+            }
+            _ => Ok(Synchronized { steps }),
+        }
+    }
+}
+
+/// The state in checkpoints.
+impl OptimizerState for RunOptimizer {
+    fn rule(&self) -> &dyn UpdateRule {
+        self.inner.rule()
+    }
+
+    fn steps(&self) -> u64 {
+        self.inner.steps()
+    }
+
+    fn set_steps(&mut self, steps: u64) {
+        self.inner.set_steps(steps);
+    }
+
+    fn states(&self) -> &[UnitState] {
+        self.inner.states()
+    }
+
+    fn states_mut(&mut self) -> &mut [UnitState] {
+        self.inner.states_mut()
+    }
+
+    fn outer_states(&self) -> &[UnitState] {
+        self.local.as_ref().map_or(&[], |local| local.outer.states())
+    }
+
+    fn outer_states_mut(&mut self) -> &mut [UnitState] {
+        self.local.as_mut().map_or(&mut [], |local| local.outer.states_mut())
+    }
+}

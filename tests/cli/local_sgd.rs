@@ -1,0 +1,160 @@
+//! `--local-steps`: replicas along `dp` that train apart between synchronizations.
+
+use std::collections::BTreeSet;
+
+use crate::stops::Running;
+use crate::{SMALL, Workspace, assert_close, assert_contains, family_program, numbers};
+
+/// Twelve steps with a synchronization after every third one.
+const LOCAL: &str = "--mesh dp=2 --steps 12 --local-steps 3";
+
+/// With plain SGD inside, a synchronization after each step that takes the mean is data parallelism: the mean of the
+/// movements is the movement by the mean gradient, also with momentum, which is the mean of those of the replicas.
+#[test]
+fn a_mean_after_each_step_is_data_parallelism() {
+    let workspace = Workspace::new();
+    for optimizer in ["--momentum 0", "--momentum 0.9"] {
+        let line = format!("--mesh dp=2 --steps 10 --optimizer sgd {optimizer} --lr 0.1 --clip 0");
+        let expected = workspace.losses(&line);
+        let local = format!("{line} --local-steps 1 --outer-lr 1 --outer-momentum 0");
+        assert_close(&workspace.losses(&local), &expected, 1e-5);
+        let later = format!("{line} --local-steps 5 --outer-lr 1 --outer-momentum 0");
+        let losses = workspace.losses(&later);
+        assert_close(&losses[..1], &expected[..1], 1e-6);
+        assert!((losses[9] - expected[9]).abs() > 1e-4, "replicas never part: {losses:?}");
+    }
+}
+
+/// Bytes over `dp`: none in a step, and in a synchronization those of one reduction of the gradients.
+#[test]
+fn replicas_communicate_in_synchronizations_only() {
+    let workspace = Workspace::new();
+    for (mesh, flags) in
+        [("dp=2", ""), ("dp=2,fsdp=2", "--zero 3"), ("dp=2,tp=2", ""), ("dp=4", "")]
+    {
+        let line = format!("--mesh {mesh} --steps 6 {flags} --metrics m.jsonl");
+        let bytes = |line: &str| -> Vec<f64> {
+            workspace.train(line);
+            let steps = workspace.metrics("m.jsonl");
+            steps.iter().map(|step| step["comm_bytes"]["dp"].as_f64().unwrap()).collect()
+        };
+        let each = bytes(&line)[0];
+        assert!(each > 0.0);
+        let local = bytes(&format!("{line} --local-steps 3"));
+        assert_eq!(local, [0.0, 0.0, each, 0.0, 0.0, each], "{mesh}");
+    }
+}
+
+/// A checkpoint has the optimizer state of each replica, and one outer momentum; a resumed run goes on bit for bit.
+#[test]
+fn replicas_are_resumed_bit_for_bit() {
+    let workspace = Workspace::new();
+    for (index, flags) in [
+        "--mesh dp=2",
+        "--mesh dp=2,fsdp=2 --zero 1",
+        "--mesh dp=2,fsdp=2 --zero 3 --dtype bf16 --save-async",
+        "--mesh dp=2,pp=2 --micro-batches 2 --tied",
+        "--mesh dp=2 --optimizer muon",
+        "--mesh dp=2 --optimizer sgd --momentum 0 --outer-momentum 0",
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let line = format!("{flags} --steps 12 --local-steps 3");
+        let [whole, half] = ["whole", "half"].map(|name| format!("{name}{index}"));
+        workspace.train(&format!("{line} --save {whole} --save-every 6"));
+        let resumed = workspace.train(&format!("--save {half} --resume {whole}/step-00000006"));
+        assert_contains(&resumed.stderr, "2 replicas train apart");
+        let last = |run: &str| workspace.tensors(&format!("{run}/step-00000012"));
+        assert!(last(&whole) == last(&half), "{line}");
+    }
+    let text = String::from_utf8(workspace.read("whole0/step-00000012/manifest.json")).unwrap();
+    let manifest: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let names = manifest["tensors"].as_object().unwrap().keys();
+    let kinds: BTreeSet<&str> = names.map(|name| name.split('.').next().unwrap()).collect();
+    let expected = ["adam_m-replica0", "adam_m-replica1", "adam_v-replica0", "adam_v-replica1"];
+    let shared = ["outer_momentum", "params"];
+    assert_eq!(kinds, expected.into_iter().chain(shared).collect());
+}
+
+/// A stop waits for the synchronization, and the run continues bit for bit.
+#[test]
+fn a_stop_completes_the_round() {
+    let workspace = Workspace::new();
+    let line = "--mesh dp=2 --steps 4000 --local-steps 20";
+    let mut running =
+        Running::start(&workspace, &format!("{SMALL} {line} --save out --metrics m.jsonl"));
+    running.wait_for_steps(21);
+    running.signal("TERM");
+    let stopped = running.finish();
+    assert_eq!(stopped.code, Some(75), "{}", stopped.stderr);
+    assert_contains(&stopped.stderr, "SIGTERM: the run stops after the next synchronization");
+    let steps = workspace.metrics("m.jsonl").len();
+    assert!(steps.is_multiple_of(20), "stopped after step {steps}");
+    let total = steps + 20;
+    workspace.train(&format!("--save out --resume auto --steps {total}"));
+    workspace.train(&format!("--mesh dp=2 --local-steps 20 --steps {total} --save whole"));
+    let last = |run: &str| workspace.tensors(&format!("{run}/step-{total:08}"));
+    assert!(last("out") == last("whole"));
+}
+
+/// Evaluations are of the model of all replicas, on all validation batches; replicas are equal then.
+#[test]
+fn evaluations_are_of_the_synchronized_model() {
+    let workspace = Workspace::new();
+    let line = format!(
+        "{LOCAL} --eval-fraction 0.2 --eval-every 3 --check-replicas 3 --save out --export-hf hf \
+         --metrics m.jsonl"
+    );
+    workspace.train(&line);
+    let last = workspace.metrics("m.jsonl").pop().unwrap();
+    let found = last["eval_loss"].as_f64().unwrap();
+    // The exported model has the same loss on one rank.
+    let one = "--mesh 1 --steps 1 --lr 0 --eval-fraction 0.2 --metrics m.jsonl";
+    let flags =
+        "--data text.txt --tokenizer bytes --seq 16 --batch 4 --threads 1 --sample-tokens 0";
+    let finished = workspace.run(&format!("{flags} --init-from hf {one}"));
+    assert_eq!(finished.code, Some(0), "{}", finished.stderr);
+    let expected = numbers(&workspace.metrics("m.jsonl"), "eval_loss")[0];
+    assert_close(&[found], &[expected], 1e-5);
+}
+
+/// Each replica balances its experts. The biases of the choice are equal after a synchronization, as all else is.
+#[test]
+fn experts_train_in_each_replica() {
+    let workspace = Workspace::new();
+    let sizes = "--hidden 16 --layers 2 --heads 2 --ffn 16 --experts 4 --data text.txt --seq 8 --batch 8 --threads 1 \
+                 --sample-tokens 0 --steps 6 --local-steps 3 --check-replicas 3";
+    for (family, balance) in [("mixtral", "batch=0.01"), ("deepseek_v3", "bias=0.01")] {
+        for mesh in ["dp=2", "dp=2,ep=2"] {
+            let line = format!("{sizes} --mesh {mesh} --family {family} --balance {balance}");
+            let finished = workspace.run_program(family_program(), &line);
+            assert_eq!(finished.code, Some(0), "{line}\n{}", finished.stderr);
+        }
+    }
+}
+
+#[test]
+fn other_replicas_cannot_continue() {
+    let workspace = Workspace::new();
+    workspace.train(&format!("{LOCAL} --save out --save-every 6"));
+    workspace.train("--mesh dp=2 --steps 4 --save plain");
+    for (line, message) in [
+        ("--resume out/step-00000006 --mesh dp=4", "--mesh: dp=4 has 4 replicas along dp, and "),
+        ("--resume out/step-00000006 --mesh fsdp=2", "--local-steps: 3 lets replicas along dp"),
+        ("--resume out/step-00000006 --local-steps 4", "which is no multiple of 4"),
+        (
+            "--resume out/step-00000006 --outer-momentum 0",
+            "holds an outer momentum; use --outer-momentum above 0",
+        ),
+        (
+            "--resume plain/latest --local-steps 3 --steps 6",
+            "has 4 steps done, which is no multiple of 3",
+        ),
+    ] {
+        let finished = workspace.run(&format!("{SMALL} {line}"));
+        assert_contains(finished.error(), message);
+    }
+    // Replicas go on from a run of data parallelism, each with its optimizer state.
+    workspace.train("--resume plain/latest --local-steps 2 --steps 8 --save local");
+}
