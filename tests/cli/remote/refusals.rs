@@ -51,7 +51,7 @@ fn unusable_places_are_refused_before_the_first_step() {
         ),
         (
             "--init-from s3://bucket/hf",
-            "--init-from: s3://bucket/hf is in object storage, where only --save and",
+            "--init-from: s3://bucket/hf is in object storage, where only --save, --resume",
         ),
         ("--export-hf gs://bucket/hf", "--export-hf: gs://bucket/hf is in object storage"),
         ("--metrics s3://bucket/m.jsonl", "--metrics: s3://bucket/m.jsonl is in object storage"),

@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use crate::data::is_remote;
 use crate::train::{Error, Result};
 
-use super::listed_files::{ListProblem, ListedSource, check_names, expand};
+use super::list_problem::ListProblem;
+use super::listed_files::{ListedSource, check_names, expand};
 use super::mixture_file::read_mixture;
 
 /// The sources that `--data` or `--eval-data` names.

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use crate::data::{is_object, list_objects};
 
-use super::listed_files::ListProblem;
+use super::list_problem::ListProblem;
 
 /// Returns the objects of a URL: itself, those of a folder, or those that match a glob, in the order of their names.
 pub fn expand_objects(path: &Path) -> std::result::Result<Vec<PathBuf>, ListProblem> {

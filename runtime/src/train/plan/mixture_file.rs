@@ -7,7 +7,8 @@ use serde::Deserialize;
 
 use crate::data::{Order, is_remote};
 
-use super::listed_files::{ListProblem, ListedSource, check_names, expand};
+use super::list_problem::ListProblem;
+use super::listed_files::{ListedSource, check_names, expand};
 
 /// A table of a mixture file.
 #[derive(Deserialize)]

@@ -7,6 +7,7 @@ mod data_tokenizer;
 mod dataset;
 mod declaration;
 mod description;
+mod list_problem;
 mod listed_files;
 mod listed_objects;
 mod memory;

@@ -9,7 +9,8 @@ use crate::train::config::Config;
 use crate::train::task::AnyTask;
 use crate::train::{Error, Result, Task};
 
-use super::listed_files::{ListProblem, expand};
+use super::list_problem::ListProblem;
+use super::listed_files::expand;
 
 /// Opens `--data`, or the examples that the program makes, for a task; a dry run without either has none.
 ///
