@@ -111,6 +111,7 @@ fn optimizer_update(backend: &dyn Backend, memory: &Arc<CachingAllocator>, dtype
         param: param.view_mut(),
         gradient: gradient.view(),
         states: vec![state.view_mut()],
+        rounding: &[],
         copy: (dtype != DType::F32).then(|| copy.view_mut()),
     };
     backend.apply_update(&UpdateExpr { nodes, param: 7, states: vec![3] }, operands);
