@@ -37,8 +37,8 @@ impl ObjectState {
     }
 }
 
-/// Reads ranges of an object of a bucket, which has a name. An object that is not in the state `expected` any more is an error of the
-/// kind `StaleNetworkFileHandle`.
+/// Reads ranges of an object. If it is not in the state `expected` any more, the error has the kind
+/// `StaleNetworkFileHandle`.
 pub async fn read_ranges(
     (bucket, name): (&Bucket, &str),
     key: &Key,

@@ -23,7 +23,8 @@ pub fn data_are_kept_on_a_disk(settings: &RunSettings, problems: &mut Problems) 
         ("data-cache-size", settings.data_cache_size.is_some()),
     ];
     for (flag, _) in flags.into_iter().filter(|(_, is_given)| *is_given && !is_used) {
-        let message = "is of data in object storage, which neither --data nor --eval-data names (s3://BUCKET/tokens.bin)";
+        let message = "is of data in object storage, which neither --data nor --eval-data names \
+                       (s3://BUCKET/tokens.bin)";
         problems.add(&[flag], message.to_owned());
     }
     if settings.data_cache_size.is_some_and(|bytes| bytes < LEAST_CACHE) {

@@ -8,7 +8,7 @@ thread_local! {
     static FLAG: RefCell<Option<Arc<AtomicBool>>> = const { RefCell::new(None) };
 }
 
-/// Lets reads of this thread end early once `flag` is set.
+/// Ends reads of this thread early once `flag` is set.
 pub fn interrupt_by(flag: Arc<AtomicBool>) {
     FLAG.set(Some(flag));
 }

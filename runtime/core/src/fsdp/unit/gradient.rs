@@ -25,7 +25,7 @@ use super::{Unit, UnitSlice};
 pub(super) struct Gradient {
     pub(super) whole: RefCell<Option<Buffer>>,
     pub(super) kept: RefCell<Option<Buffer>>,
-    /// How often the gradient was rounded in this step.
+    /// Number of times that the gradient was rounded in this step.
     pub(super) roundings: Cell<u64>,
     /// True if the gradient is summed over the owning pipeline stages.
     pub(super) is_tie_summed: Cell<bool>,

@@ -61,19 +61,21 @@ impl BenchFiles {
     }
 }
 
+/// Name of a curve, and its values by size in ascending order.
+type NamedPoints = (String, Vec<(u64, f64)>);
+
 /// Curves over sizes.
 pub struct Curves {
     pub title: String,
     /// Name of the sizes.
     pub sizes: &'static str,
-    /// Names, and values by size in ascending order.
-    pub curves: Vec<(String, Vec<(u64, f64)>)>,
+    pub curves: Vec<NamedPoints>,
     pub is_log: bool,
 }
 
 impl Curves {
     fn draw(&self) -> String {
-        let curve = |(run, (label, points)): (usize, &(String, Vec<(u64, f64)>))| Curve {
+        let curve = |(run, (label, points)): (usize, &NamedPoints)| Curve {
             run,
             label: label.clone(),
             points: points.iter().map(|(size, value)| (*size, Some(*value))).collect(),

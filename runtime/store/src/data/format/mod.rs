@@ -66,8 +66,8 @@ impl DataFormat {
         matches!(self, DataFormat::JsonLines | DataFormat::Parquet)
     }
 
-    /// Determines the format of `path` from its first bytes. `dtype` is the width of ids that was given, and `has_index`
-    /// is true if there is a file beside `path` with the extension `.idx`.
+    /// Determines the format of `path` from its first bytes. `dtype` is the width of ids that was given; `has_index` is
+    /// true if a file with the extension `.idx` is beside `path`.
     ///
     /// # Errors
     /// A file of another kind, with the next step.

@@ -1,4 +1,4 @@
-//! What reads an object, and for how long it is tried.
+//! A reader of an object, and the time that it tries.
 
 use std::fmt::Debug;
 use std::io;
