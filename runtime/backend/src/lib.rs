@@ -56,5 +56,6 @@ pub mod __internal {
     pub use crate::block::DRY_RUN_BLOCK;
     pub use crate::bytes::Bytes;
     pub use crate::observed::ObservedBackend;
-    pub use crate::ops::state_rounding::{check_rounding, groups_by_rounding};
+    pub use crate::ops::optim::groups_by_rounding;
+    pub use crate::ops::state_rounding::check_rounding;
 }

@@ -94,6 +94,29 @@ pub struct AdamGroup {
     pub weight_decay: f32,
 }
 
+/// Returns the elements that have both one group and one rounding, in order.
+pub fn groups_by_rounding(
+    groups: &[AdamGroup],
+    rounding: &[StateRounding],
+) -> Vec<(AdamGroup, StateRounding)> {
+    let mut found = Vec::new();
+    let mut parts = rounding.iter().copied();
+    let mut rest: Option<StateRounding> = None;
+    for group in groups {
+        let mut left = group.len;
+        while left > 0 {
+            let Some(part) = rest.take().or_else(|| parts.next()) else { return found };
+            let len = part.len.min(left);
+            if len > 0 {
+                found.push((AdamGroup { len, ..*group }, part.part(0..len)));
+            }
+            rest = (len < part.len).then(|| part.part(len..part.len));
+            left -= len;
+        }
+    }
+    found
+}
+
 /// One step of stochastic gradient descent as PyTorch computes it, except for the weight decay.
 ///
 /// With `g' = g * grad_scale`: `p *= 1 - lr * weight_decay`, `buf = momentum * buf + g'`, and `p -= lr * buf`, or
@@ -112,4 +135,18 @@ pub struct SgdStep {
     pub weight_decay: f32,
     /// Factor on the gradient: from clipping, and from the division by a token count.
     pub grad_scale: f32,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_are_divided_where_a_parameter_begins() {
+        let group = |len| AdamGroup { len, lr: len as f32, weight_decay: 0.0 };
+        let part = |key, len| StateRounding::contiguous(key, 0, len);
+        let found = groups_by_rounding(&[group(5), group(0), group(4)], &[part(1, 2), part(2, 7)]);
+        let found: Vec<_> = found.iter().map(|(g, r)| (g.len, g.lr, r.key, r.start)).collect();
+        assert_eq!(found, [(2, 5.0, 1, 0), (3, 5.0, 2, 0), (4, 4.0, 2, 3)]);
+    }
 }

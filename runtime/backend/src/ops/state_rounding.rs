@@ -2,7 +2,6 @@
 
 use std::ops::Range;
 
-use crate::ops::optim::AdamGroup;
 use crate::ops::random::BlockIndex;
 use crate::{DType, ViewMut};
 
@@ -116,29 +115,6 @@ pub fn check_rounding(states: &[&ViewMut<'_>], rounding: &[StateRounding], len: 
     assert_eq!(covered, expected, "the rounding of a state of {dtype} covers its elements");
 }
 
-/// Returns the elements that have both one group and one rounding, in order.
-pub fn groups_by_rounding(
-    groups: &[AdamGroup],
-    rounding: &[StateRounding],
-) -> Vec<(AdamGroup, StateRounding)> {
-    let mut found = Vec::new();
-    let mut parts = rounding.iter().copied();
-    let mut rest: Option<StateRounding> = None;
-    for group in groups {
-        let mut left = group.len;
-        while left > 0 {
-            let Some(part) = rest.take().or_else(|| parts.next()) else { return found };
-            let len = part.len.min(left);
-            if len > 0 {
-                found.push((AdamGroup { len, ..*group }, part.part(0..len)));
-            }
-            rest = (len < part.len).then(|| part.part(len..part.len));
-            left -= len;
-        }
-    }
-    found
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -197,14 +173,5 @@ mod tests {
                 }
             }
         }
-    }
-
-    #[test]
-    fn groups_are_divided_where_a_parameter_begins() {
-        let group = |len| AdamGroup { len, lr: len as f32, weight_decay: 0.0 };
-        let part = |key, len| StateRounding::contiguous(key, 0, len);
-        let found = groups_by_rounding(&[group(5), group(0), group(4)], &[part(1, 2), part(2, 7)]);
-        let found: Vec<_> = found.iter().map(|(g, r)| (g.len, g.lr, r.key, r.start)).collect();
-        assert_eq!(found, [(2, 5.0, 1, 0), (3, 5.0, 2, 0), (4, 4.0, 2, 3)]);
     }
 }
