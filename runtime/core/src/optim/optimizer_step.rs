@@ -35,7 +35,7 @@ impl<'a> OptimizerStep<'a> {
         self.rank
     }
 
-    /// Returns the learning rate, without the factor of a group; see [`FlatSlice::lr`].
+    /// Returns the learning rate, without the factor of a group; see [`FlatSlice::lr`](super::FlatSlice::lr).
     pub fn lr(&self) -> f64 {
         self.lr
     }
@@ -58,7 +58,7 @@ impl<'a> OptimizerStep<'a> {
         self.number
     }
 
-    /// Returns the factor on gradients in [`SliceViews`]: clipping, and the mean over tokens.
+    /// Returns the factor on gradients in [`SliceViews`](super::SliceViews): clipping, and the mean over tokens.
     pub fn grad_scale(&self) -> f32 {
         self.grad_scale
     }
