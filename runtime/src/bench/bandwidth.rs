@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use crate::backend::{DType, StreamKind};
 use crate::comm::{CommError, Site};
-use crate::layout::AxisSet;
+use crate::layout::{AxisId, AxisSet};
 use crate::tensor::Rank;
 
 use super::collective::{Collective, CollectiveMemory};
@@ -38,14 +38,17 @@ impl CollectiveTime {
     }
 }
 
+/// Axis of the mesh that is measured. NCCL sends messages along this one only.
+pub const MEASURED_AXIS: AxisId = AxisId::Pp;
+
 /// Rounds a size in bytes down to a whole number of elements for each rank.
 pub fn even_size(size: usize, dtype: DType, ranks: usize) -> usize {
     let unit = dtype.bytes() * ranks;
     size / unit * unit
 }
 
-/// Measures a collective on a tensor of `size` bytes, an [even size](even_size), among all ranks. Every rank calls it
-/// with the same arguments, and all get the time of rank 0.
+/// Measures a collective on a tensor of `size` bytes, an [even size](even_size), among the ranks along
+/// [`MEASURED_AXIS`]. Every rank calls it with the same arguments, and all get the time of rank 0.
 ///
 /// # Errors
 /// A rank that fails.
@@ -55,7 +58,7 @@ pub fn measure_collective(
     size: usize,
     dtype: DType,
 ) -> Result<CollectiveTime, CommError> {
-    let group = rank.comms().world();
+    let group = rank.process_group(AxisSet::of(MEASURED_AXIS));
     let site = Site::new(collective.name);
     let (ranks, len) = (group.size(), size / dtype.bytes());
     let mut memory = CollectiveMemory::new(rank.allocator(), dtype, len, ranks);
@@ -116,7 +119,7 @@ mod tests {
     /// Every collective is carried out, and sends the bytes that its bus bandwidth counts.
     #[test]
     fn bus_bandwidth_counts_the_bytes_of_a_rank() {
-        for (mesh, ranks) in [("dp=2", 2), ("dp=3", 3)] {
+        for (mesh, ranks) in [("pp=2", 2), ("pp=3", 3)] {
             let size = even_size(600, DType::F32, ranks);
             let times = launch(&mesh.parse().unwrap(), |comms| {
                 let rank = Rank::new(comms, Box::new(CpuBackend::new(1).unwrap()), 0);

@@ -4,6 +4,6 @@ mod bandwidth;
 mod collective;
 mod matmul_rate;
 
-pub use bandwidth::{CollectiveTime, even_size, measure_collective};
+pub use bandwidth::{CollectiveTime, MEASURED_AXIS, even_size, measure_collective};
 pub use collective::{COLLECTIVES, Collective};
 pub use matmul_rate::{MatmulSize, measure_matmul};

@@ -110,7 +110,7 @@ fn collectives_are_measured() {
     if not_checked_on_gpu() {
         return;
     }
-    let (size, shape) = (1536, "dp=3".parse().unwrap());
+    let (size, shape) = (1536, "pp=3".parse().unwrap());
     let measure = |rank: &Rank| {
         let time = |one| Ok((one, measure_collective(rank, one, size, DType::F32)?));
         COLLECTIVES.iter().map(time).collect::<Result<Vec<_>>>()

@@ -2,9 +2,8 @@
 
 use clap::builder::PossibleValuesParser;
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
-use meshwright::bench::COLLECTIVES;
+use meshwright::bench::{COLLECTIVES, MEASURED_AXIS};
 use meshwright::comm::LaunchOptions;
-use meshwright::layout::AxisId;
 use meshwright::mesh::MeshShape;
 use meshwright::train::run_on_machine;
 
@@ -71,7 +70,8 @@ pub fn run_command(matches: &ArgMatches) -> Result<String, Failure> {
         .check_memory(&*machine)
         .inspect_err(|error| machine.announce_failure(error))
         .map_err(failure)?;
-    let shape = MeshShape::new([(AxisId::Dp, cases.ranks)]).expect("the number of ranks is valid");
+    let shape =
+        MeshShape::new([(MEASURED_AXIS, cases.ranks)]).expect("the number of ranks is valid");
     let measured = run_on_machine(&*machine, &shape, &LaunchOptions::default(), |rank| {
         if rank.index() == 0 {
             files.check().map_err(refused)?;

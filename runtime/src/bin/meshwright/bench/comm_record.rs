@@ -1,5 +1,6 @@
 //! Measured collectives as JSON, which calibrations read, and as curves.
 
+use meshwright::bench::MEASURED_AXIS;
 use meshwright::train::Machine;
 use meshwright_sim::calibrate::{CallRecord, RecordedDevice, StepRecord};
 use serde_json::{Value, json};
@@ -37,7 +38,7 @@ pub fn comm_record(
             units: device.units,
             memory: memory as u64,
         },
-        mesh: format!("dp={}", cases.ranks),
+        mesh: format!("{MEASURED_AXIS}={}", cases.ranks),
         ranks: cases.ranks,
         sharing_ranks: if device.is_gpu { device.ranks_each } else { cases.ranks },
         dtype: cases.dtype.name().to_owned(),
