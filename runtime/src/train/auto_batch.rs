@@ -37,7 +37,10 @@ pub fn choose_sizes<T: Task>(
     }
     let opened = OpenedModel::<T>::open(&config)?;
     let fits = |config: &Config| Plan::check_sizes::<T>(config, &opened, available);
-    let failed = |error: Error| Error::Input(format!("{flag}: no size fits: {error}"));
+    let failed = |error: Error| {
+        let fix = "allow more memory (--memory-limit), or divide the model over more ranks (--mesh fsdp=N)";
+        Error::Input(format!("{flag}: no size fits: {error}; {fix}"))
+    };
     let ranks = config.mesh.degree_of(AxisSet::DATA);
     let chosen = if auto.batch {
         let unit = ranks * config.micro_batches;

@@ -14,7 +14,7 @@ use super::{device_arg, failure, open, refused};
 use crate::failure::Failure;
 
 /// Most ranks that are started as threads.
-const MAX_THREADS: u64 = 1024;
+const MAX_THREADS: u64 = 256;
 
 pub fn command() -> Command {
     let names = || COLLECTIVES.iter().map(|collective| collective.name);
