@@ -73,6 +73,10 @@ fn add_report(path: &Path, mut report: RunReport) -> io::Result<()> {
         reason.truncate(reason.floor_char_boundary(MAX_REASON));
     }
     let line = format!("{}\n", serde_json::to_string(&report)?);
+    // Not a pipe, which would wait for a reader.
+    if !fs::metadata(path)?.is_file() {
+        return Err(io::Error::other("reports are written to a regular file"));
+    }
     // The supervisor has created it. One write of a line is not mixed with those of other processes.
     OpenOptions::new().append(true).open(path)?.write_all(line.as_bytes())
 }

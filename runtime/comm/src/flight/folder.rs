@@ -1,7 +1,7 @@
 //! The folder with the files of the ranks.
 
-use std::fs;
-use std::io;
+use std::fs::{self, File};
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -101,8 +101,8 @@ impl FlightFolder {
     fn remove_other_runs(&self) -> io::Result<()> {
         let own = format!("\"run\":{}", serde_json::to_string(&self.run)?);
         for path in rank_files(&self.path)? {
-            let start = fs::read(&path).unwrap_or_default();
-            let start = String::from_utf8_lossy(&start[..start.len().min(200)]).into_owned();
+            let start = read_start(&path).unwrap_or_default();
+            let start = String::from_utf8_lossy(&start);
             // Another rank may remove it too.
             if start.contains("\"meshwright_flight\"") && !start.contains(&own) {
                 let _ = fs::remove_file(path);
@@ -110,6 +110,15 @@ impl FlightFolder {
         }
         Ok(())
     }
+}
+
+/// Reads the first bytes of a file, in which a recording names its run. A pipe is not waited for.
+fn read_start(path: &Path) -> io::Result<Vec<u8>> {
+    let mut start = Vec::new();
+    if fs::metadata(path)?.is_file() {
+        File::open(path)?.take(200).read_to_end(&mut start)?;
+    }
+    Ok(start)
 }
 
 fn unix_time() -> Duration {

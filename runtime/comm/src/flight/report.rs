@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use super::analysis::{FlightCause, analyze};
@@ -49,6 +50,14 @@ pub enum FlightError {
     },
 }
 
+/// Reads a file of a rank, which is no pipe and no device.
+fn read_whole(path: &Path) -> io::Result<Vec<u8>> {
+    if !fs::metadata(path)?.is_file() {
+        return Err(io::Error::other("it is no regular file; move it away"));
+    }
+    fs::read(path)
+}
+
 impl FlightReport {
     /// Reads the files of a folder, and looks for the rank that has stopped the others.
     ///
@@ -63,7 +72,7 @@ impl FlightReport {
         let Some(first) = paths.first() else { return Err(FlightError::Empty(folder.into())) };
         let mut records: Vec<RankRecord> = Vec::new();
         for path in &paths {
-            let bytes = fs::read(path).map_err(unreadable(path))?;
+            let bytes = read_whole(path).map_err(unreadable(path))?;
             let record = read_record(&bytes)
                 .map_err(|problem| FlightError::NotARecord { path: path.clone(), problem })?;
             if records

@@ -144,9 +144,10 @@ pub fn add_kept_flags(
         left_out.extend(MODEL_FILES);
         left_out.push("accept-keys");
     }
-    // They were chosen once, for the data of the run.
+    // They were chosen once, for the data of the run. On another mesh, other micro-batches fill the memory.
     let is_auto = |name: &&str| text(name).is_some_and(|now| now.trim() == AUTO);
-    let chosen: Vec<&str> = AUTO_FLAGS.into_iter().filter(is_auto).collect();
+    let is_kept = |name: &&str| *name != "micro-batches" || !is_changed("mesh");
+    let chosen: Vec<&str> = AUTO_FLAGS.into_iter().filter(is_auto).filter(is_kept).collect();
     for name in chosen.into_iter().filter(|name| flags.contains_key(name)) {
         given.remove(name);
     }

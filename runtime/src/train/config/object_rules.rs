@@ -56,6 +56,18 @@ pub fn only_checkpoints_and_data_are_objects(settings: &RunSettings, problems: &
         ("record", &settings.record),
         ("report", &settings.report),
     ];
+    let written =
+        others.into_iter().chain([("save", &settings.save), ("resume", &settings.resume)]);
+    for (flag, path) in written.filter_map(|(flag, path)| Some((flag, path.as_deref()?))) {
+        let text = path.to_string_lossy();
+        if text.contains("://") && !is_remote(path) {
+            let message = format!(
+                "{text} is no path and no address that is known; use a path, or for --save, --resume, --data and \
+                 --eval-data also s3://, gs:// or az:// (in lower case)"
+            );
+            problems.add(&[flag], message);
+        }
+    }
     for (flag, path) in others {
         if let Some(object) = path.as_deref().filter(|path| is_remote(path)) {
             let message = format!(

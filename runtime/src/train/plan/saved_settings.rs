@@ -179,7 +179,10 @@ impl<'a> Differences<'a> {
                 self.find("documents").is_none_or(|documents| !documents.is_given_once())
             }
             // A load-balancing loss follows from all rows of a micro-batch together.
-            ("micro-batches", _) => balance().is_some_and(|weight| weight > 0.0),
+            // With other micro-batches, replicas that train apart have other rows.
+            ("micro-batches", _) => {
+                config.local_sgd.is_some() || balance().is_some_and(|weight| weight > 0.0)
+            }
             // A run that begins or stops to keep an average has a warning of its own, and other optimizers have other
             // flags.
             ("ema" | "betas" | "eps" | "momentum", _) => !difference.is_given_once(),

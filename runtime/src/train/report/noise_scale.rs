@@ -20,7 +20,6 @@ pub struct NoiseScale {
     parts: f64,
     gradient: f64,
     noise: f64,
-    weight: f64,
 }
 
 impl NoiseScale {
@@ -32,26 +31,26 @@ impl NoiseScale {
 
     fn new(batch: usize, parts: usize) -> NoiseScale {
         let (batch, parts) = (batch as f64, parts as f64);
-        NoiseScale { batch, parts, gradient: 0.0, noise: 0.0, weight: 0.0 }
+        NoiseScale { batch, parts, gradient: 0.0, noise: 0.0 }
     }
 
     /// Adds the squared norms of a step: the mean of those of parts, and that of the whole batch. Returns the noise
-    /// scale by the steps so far, in sequences; `None` if the gradient is lost in the noise. A step whose norms are not
-    /// finite is left out.
+    /// scale by the steps so far, in sequences; `None` if the gradient is lost in the noise, and after a step whose norms
+    /// are not finite, which the means leave out.
     pub fn after_step(&mut self, [part, whole]: [f64; 2]) -> Option<f64> {
-        if part.is_finite() && whole.is_finite() {
-            let others = self.parts - 1.0;
-            let gradient = (self.parts * whole - part) / others;
-            // In a batch of this size.
-            let noise = (part - whole) / others;
-            let add = |mean: &mut f64, value| *mean = DECAY * *mean + (1.0 - DECAY) * value;
-            add(&mut self.gradient, gradient);
-            add(&mut self.noise, noise);
-            add(&mut self.weight, 1.0);
+        if !part.is_finite() || !whole.is_finite() {
+            return None;
         }
+        let others = self.parts - 1.0;
+        let gradient = (self.parts * whole - part) / others;
+        // In a batch of this size.
+        let noise = (part - whole) / others;
+        let add = |mean: &mut f64, value| *mean = DECAY * *mean + (1.0 - DECAY) * value;
+        add(&mut self.gradient, gradient);
+        add(&mut self.noise, noise);
         // The weights of both means are the same.
         let scale = self.batch * self.noise / self.gradient;
-        let is_known = self.weight > 0.0 && self.gradient > 0.0 && scale.is_finite();
+        let is_known = self.gradient > 0.0 && scale.is_finite();
         is_known.then_some(scale.max(0.0))
     }
 }
@@ -69,7 +68,9 @@ mod tests {
             assert!((scale - 40.0 / 3.0).abs() < 1e-9, "{scale}");
         }
         // A step that diverged changes nothing.
-        assert!(noise.after_step([f64::NAN, 1.0]).is_some());
+        assert_eq!(noise.after_step([f64::NAN, 1.0]), None);
+        let scale = noise.after_step([3.0 + 40.0 / 2.0, 3.0 + 40.0 / 8.0]).unwrap();
+        assert!((scale - 40.0 / 3.0).abs() < 1e-9, "{scale}");
         // Equal norms have no noise, and a part like any other has no gradient.
         assert_eq!(NoiseScale::new(8, 4).after_step([3.0, 3.0]), Some(0.0));
         assert_eq!(NoiseScale::new(8, 4).after_step([4.0, 1.0]), None);

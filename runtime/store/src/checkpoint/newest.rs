@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use super::place::storage_of;
 use super::{Manifest, names};
 
-/// The checkpoint to which `latest` of a folder leads. Its tensors have not been read.
+/// The newest checkpoint of a folder whose manifest can be read. Its tensors have not been read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewestCheckpoint {
     /// The folder of the checkpoint.
@@ -17,11 +17,22 @@ pub struct NewestCheckpoint {
 }
 
 impl NewestCheckpoint {
-    /// Finds the newest checkpoint in `dir`; `None` if there is none with a manifest.
+    /// Finds the newest checkpoint in `dir`: the one to which `latest` leads, or if that is damaged, the last one that
+    /// is not; `None` if there is none with a manifest.
     pub fn find(dir: &Path) -> Option<NewestCheckpoint> {
-        let step = storage_of(dir).ok()?.linked_step(dir, names::LATEST).ok()??;
-        let folder = dir.join(names::folder_name(step));
-        let run = Manifest::read_history(&folder)?.run;
-        Some(NewestCheckpoint { folder, step, run })
+        let storage = storage_of(dir).ok()?;
+        let linked = storage.linked_step(dir, names::LATEST).ok().flatten();
+        let read = |step: u64| {
+            let folder = dir.join(names::folder_name(step));
+            let run = Manifest::read_history(&folder)?.run;
+            Some(NewestCheckpoint { folder, step, run })
+        };
+        linked.and_then(read).or_else(|| {
+            let names = storage.names_in(dir).unwrap_or_default();
+            let mut steps: Vec<u64> =
+                names.iter().filter_map(|name| names::step_of(name)).collect();
+            steps.sort_unstable_by(|a, b| b.cmp(a));
+            steps.into_iter().find_map(read)
+        })
     }
 }

@@ -5,7 +5,7 @@ use std::io::{self, BufRead, BufReader, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use meshwright_os::ClaimedFile;
+use meshwright_os::{ClaimedFile, InputFile};
 use serde::{Deserialize, Serialize};
 
 use crate::data::is_remote;
@@ -176,7 +176,7 @@ impl RunLog {
     /// A file that cannot be read, and lines that are no events. A torn last line is left out.
     pub fn read(dir: &Path) -> Result<Vec<RunEvent>, CheckpointError> {
         let path = log_path(dir);
-        match File::open(&path).and_then(|file| read_events(&file)) {
+        match open_log(&path).and_then(|file| read_events(&file)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
             read => read.map_err(CheckpointError::io_error("read", &path)),
         }
@@ -188,9 +188,13 @@ fn log_path(dir: &Path) -> PathBuf {
     if is_remote(dir) { PathBuf::from(RUN_LOG) } else { dir.join(RUN_LOG) }
 }
 
+fn open_log(path: &Path) -> io::Result<File> {
+    InputFile::open(path).map(InputFile::into_file)
+}
+
 /// Returns the error of a log that another supervisor writes.
 fn supervised(path: &Path) -> CheckpointError {
-    let events = File::open(path).and_then(|file| read_events(&file)).unwrap_or_default();
+    let events = open_log(path).and_then(|file| read_events(&file)).unwrap_or_default();
     let holder = events.into_iter().rev().find_map(|event| {
         let (supervisor, date) = (event.supervisor?, event.date);
         Some(format!("{supervisor}, which started attempt {} at {date}", event.attempt))
