@@ -80,11 +80,12 @@ impl Fixture {
         self.words(name).into_iter().map(f32::from_bits).collect()
     }
 
-    /// Imports `parameters` as part of the `config.json` of a Llama.
+    /// Imports `parameters` as part of a `config.json`: of a Llama, or of a Phi-3, which may rotate parts of heads.
     fn import(&self, key: &str, parameters: &Value) -> RopeParameters {
         let folder = tempfile::tempdir().unwrap();
+        let has_part = parameters.get("partial_rotary_factor").is_some();
         let config = json!({
-            "model_type": "llama", "hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 1,
+            "model_type": if has_part { "phi3" } else { "llama" }, "hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 1,
             "num_attention_heads": 4, "head_dim": self.number("head_dim"), "vocab_size": 10,
             "max_position_embeddings": self.number("max_position_embeddings"), key: parameters,
         });
