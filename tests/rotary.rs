@@ -85,7 +85,8 @@ impl Fixture {
         let folder = tempfile::tempdir().unwrap();
         let has_part = parameters.get("partial_rotary_factor").is_some();
         let config = json!({
-            "model_type": if has_part { "phi3" } else { "llama" }, "hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 1,
+            "model_type": if has_part { "phi3" } else { "llama" },
+            "hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 1,
             "num_attention_heads": 4, "head_dim": self.number("head_dim"), "vocab_size": 10,
             "max_position_embeddings": self.number("max_position_embeddings"), key: parameters,
         });

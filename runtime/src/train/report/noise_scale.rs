@@ -35,8 +35,8 @@ impl NoiseScale {
     }
 
     /// Adds the squared norms of a step: the mean of those of parts, and that of the whole batch. Returns the noise
-    /// scale by the steps so far, in sequences; `None` if the gradient is lost in the noise, and after a step whose norms
-    /// are not finite, which the means leave out.
+    /// scale by the steps so far, in sequences. `None` if the gradient is lost in the noise, and after a step whose
+    /// norms are not finite, which the means leave out.
     pub fn after_step(&mut self, [part, whole]: [f64; 2]) -> Option<f64> {
         if !part.is_finite() || !whole.is_finite() {
             return None;
