@@ -141,3 +141,15 @@ fn problems_are_reported_together() {
     assert_contains(&text, "the settings have 4 problems\n  - --schedule");
     assert_eq!(text.lines().count(), 5, "{text}");
 }
+
+/// An address of another scheme would become a folder of that name.
+#[test]
+fn addresses_of_other_schemes_are_refused() {
+    for flag in ["--save", "--resume", "--export-hf", "--metrics", "--flight"] {
+        for address in ["http://bucket/run", "S3://bucket/run", "file:///tmp/run"] {
+            let message =
+                format!("{flag}: {address} is no path and no address that is known; use a path");
+            assert_contains(&refusal(&format!("{flag} {address}")), &message);
+        }
+    }
+}

@@ -128,3 +128,18 @@ fn files_that_are_not_regular_are_refused() {
         assert_eq!(fallback, (10, 1));
     }
 }
+
+/// A supervisor goes back to an older checkpoint if the newest one, or the link to it, is damaged.
+#[test]
+fn the_newest_checkpoint_is_the_last_readable_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let newest = || NewestCheckpoint::find(dir.path()).map(|found| (found.step, found.folder));
+    assert_eq!(newest(), None);
+    let folders = [10, 20, 30].map(|step| save(dir.path(), step));
+    assert_eq!(newest(), Some((30, folders[2].clone())));
+    fs::write(folders[2].join("manifest.json"), "").unwrap();
+    assert_eq!(newest(), Some((20, folders[1].clone())));
+    fs::remove_dir_all(&folders[2]).unwrap();
+    fs::remove_file(dir.path().join("latest")).unwrap();
+    assert_eq!(newest(), Some((20, folders[1].clone())));
+}
