@@ -9,7 +9,7 @@ use std::process::{Command, ExitCode};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use meshwright_backend::{Buffer, CachingAllocator, Category, ViewMut};
+use meshwright_backend::{Buffer, CachingAllocator, Category, View, ViewMut};
 use meshwright_comm::mpi::{MpiEngine, MpiSettings};
 use meshwright_comm::process_launch::{RankAssignment, Store, StoreOptions};
 use meshwright_comm::{
@@ -42,7 +42,7 @@ struct Scenario {
     succeeds: bool,
 }
 
-const SCENARIOS: [Scenario; 10] = [
+const SCENARIOS: [Scenario; 11] = [
     Scenario { name: "cases", mesh: "tp=1", texts: &[], succeeds: true },
     Scenario { name: "cases", mesh: "tp=2", texts: &[], succeeds: true },
     Scenario { name: "cases", mesh: "tp=3", texts: &[], succeeds: true },
@@ -64,6 +64,17 @@ const SCENARIOS: [Scenario; 10] = [
             "issued different calls",
             "all_reduce(sum, f32 x 8)",
             "all_reduce(sum, f32 x 9000)",
+        ],
+        succeeds: false,
+    },
+    // The counts of an all-to-all are in no tag: its members know only their own.
+    Scenario {
+        name: "other counts",
+        mesh: "tp=2",
+        texts: &[
+            "issued different calls",
+            "rank 0: all_to_all(f32, send [2, 2], receive [2, 4])",
+            "rank 1: a part of 36000 bytes of another call",
         ],
         succeeds: false,
     },
@@ -215,6 +226,17 @@ fn run_scenario(name: &str, comms: &RankComms) -> Result<(), CommError> {
                 tp.all_reduce(&Site::new("a.down"), ReduceOp::Sum, view)?;
             }
             Ok(())
+        }
+        "other counts" => {
+            let tp = comms.group(AxisSet::of(AxisId::Tp));
+            let data = vec![1f32; 9002];
+            let mut received = [0f32; 6];
+            let to_first = if rank == 0 { 2 } else { 9000 };
+            let send = [to_first, 2];
+            let src = View::from(&data[..to_first + 2]);
+            let recv = if rank == 0 { [2, 4] } else { [2, 2] };
+            let dst = ViewMut::from(&mut received[..recv[0] + recv[1]]);
+            tp.all_to_all(&Site::new("experts"), src, dst, &send, &recv)
         }
         "other message" => {
             let pp = comms.group(AxisSet::of(AxisId::Pp));

@@ -2,7 +2,7 @@
 
 use std::ffi::c_int;
 
-use super::library::{ArrivedMessage, MessageArrival, MpiComm, MpiLibrary, MpiRequest};
+use super::library::{MessageArrival, MpiComm, MpiLibrary, MpiRequest};
 use super::memory::CallMemory;
 use super::plan::MpiTransfer;
 
@@ -10,21 +10,32 @@ use super::plan::MpiTransfer;
 const LARGEST_MESSAGE: usize = 1 << 30;
 
 /// The messages of one step of a call, until all are complete.
+///
+/// A message is received only after its tag and length are compared with those of the call: not every library keeps to
+/// the memory of a receive when the message is longer.
 #[derive(Default)]
 pub struct MpiExchange {
+    /// Messages that have not arrived yet. Those of one member are behind each other, in the order in which it sends.
+    awaited: Vec<AwaitedMessage>,
     requests: Vec<MpiRequest>,
     /// The messages of the requests.
     messages: Vec<Message>,
-    /// Number of messages that are not complete.
+    /// Number of requests that are not complete.
     open: usize,
+}
+
+/// A message that is received after its arrival.
+struct AwaitedMessage {
+    /// Group rank of the sender.
+    peer: usize,
+    data: *mut u8,
+    bytes: usize,
 }
 
 #[derive(Clone, Copy)]
 struct Message {
     /// Group rank of the other member.
     peer: usize,
-    /// Bytes of a message that is received; `None` for one that is sent.
-    expected: Option<usize>,
     is_complete: bool,
 }
 
@@ -45,7 +56,7 @@ pub struct CallTag {
 }
 
 impl MpiExchange {
-    /// Starts messages of `tag`, the receives first.
+    /// Starts to send messages of `tag`, and to wait for those to receive.
     ///
     /// # Safety
     /// The buffers of `memory` must live, and the runs not be used otherwise, until the exchange is complete.
@@ -58,10 +69,11 @@ impl MpiExchange {
         let mut exchange = MpiExchange::default();
         for MpiTransfer { peer, run } in receives {
             let data = memory.write_address(run);
-            for piece in pieces(run.bytes.len()) {
-                // SAFETY: as the caller guarantees.
-                unsafe { exchange.receive((library, comm), *peer, data, piece)? };
-            }
+            let awaited = |(start, bytes)| {
+                let data = data.wrapping_add(start);
+                AwaitedMessage { peer: *peer, data, bytes }
+            };
+            exchange.awaited.extend(pieces(run.bytes.len()).map(awaited));
         }
         for MpiTransfer { peer, run } in sends {
             let data = memory.read_address(run);
@@ -70,75 +82,35 @@ impl MpiExchange {
                 let sent = unsafe {
                     library.send((comm, *peer, tag.own), data.wrapping_add(start), bytes)
                 };
-                exchange.add(*peer, None, sent)?;
+                exchange.add(*peer, sent)?;
             }
         }
         Ok(exchange)
     }
 
-    /// Starts the receive of a message whose first piece has arrived.
-    ///
-    /// # Safety
-    /// As [`start`](Self::start).
-    pub unsafe fn start_arrived(
-        (library, comm): (&MpiLibrary, MpiComm),
-        message: ArrivedMessage,
-        memory: &mut CallMemory,
-        MpiTransfer { peer, run }: &MpiTransfer,
-    ) -> Result<MpiExchange, MpiExchangeError> {
-        let mut exchange = MpiExchange::default();
-        let (data, len) = (memory.write_address(run), run.bytes.len());
-        let first = first_piece(len);
-        // SAFETY: as the caller guarantees.
-        let received = unsafe { library.receive_arrived(message, data, first) };
-        exchange.add(*peer, Some(first), received)?;
-        for piece in pieces(len).skip(1) {
-            // SAFETY: as above.
-            unsafe { exchange.receive((library, comm), *peer, data, piece)? };
-        }
-        Ok(exchange)
-    }
-
-    /// Starts to receive one message to `bytes` bytes from `start` on in `data`.
-    ///
-    /// # Safety
-    /// As [`start`](Self::start).
-    unsafe fn receive(
-        &mut self,
-        (library, comm): (&MpiLibrary, MpiComm),
-        peer: usize,
-        data: *mut u8,
-        (start, bytes): (usize, usize),
-    ) -> Result<(), MpiExchangeError> {
-        // SAFETY: as the caller guarantees.
-        let request = unsafe { library.receive((comm, peer), data.wrapping_add(start), bytes) };
-        self.add(peer, Some(bytes), request)
-    }
-
     fn add(
         &mut self,
         peer: usize,
-        expected: Option<usize>,
         request: Result<MpiRequest, String>,
     ) -> Result<(), MpiExchangeError> {
         let request = request.map_err(|problem| MpiExchangeError::MpiLibrary { peer, problem })?;
         self.requests.push(request);
-        self.messages.push(Message { peer, expected, is_complete: false });
+        self.messages.push(Message { peer, is_complete: false });
         self.open += 1;
         Ok(())
     }
 
-    /// Advances the messages. Returns the number of those that are complete since the last call.
+    /// Advances the messages. Returns the number of those that have arrived or are complete since the last call.
     ///
     /// # Errors
     /// A message of another call.
     pub fn advance(
         &mut self,
-        library: &MpiLibrary,
-        tag: CallTag,
+        (library, comm, tag): (&MpiLibrary, MpiComm, CallTag),
     ) -> Result<usize, MpiExchangeError> {
+        let arrived = self.receive_arrived((library, comm, tag))?;
         if self.open == 0 {
-            return Ok(0);
+            return Ok(arrived);
         }
         let completed = library.test(&mut self.requests);
         let completed = completed.map_err(|problem| {
@@ -151,48 +123,65 @@ impl MpiExchange {
             let message = &mut self.messages[request.index];
             message.is_complete = true;
             let peer = message.peer;
-            let sent = request
-                .outcome
-                .map_err(|problem| MpiExchangeError::MpiLibrary { peer, problem })?;
-            if let Some(expected) = message.expected {
-                check_arrival(peer, sent, expected, tag)?;
-            }
+            request.outcome.map_err(|problem| MpiExchangeError::MpiLibrary { peer, problem })?;
         }
-        Ok(count)
+        Ok(arrived + count)
+    }
+
+    /// Starts to receive the messages that have arrived. Returns their number.
+    fn receive_arrived(
+        &mut self,
+        (library, comm, tag): (&MpiLibrary, MpiComm, CallTag),
+    ) -> Result<usize, MpiExchangeError> {
+        let (mut arrived, mut index, mut missing) = (0, 0, None);
+        while let Some(AwaitedMessage { peer, data, bytes }) = self.awaited.get(index) {
+            let (peer, data, bytes) = (*peer, *data, *bytes);
+            let failed = |problem| MpiExchangeError::MpiLibrary { peer, problem };
+            let probed = if missing == Some(peer) {
+                None
+            } else {
+                library.probe(comm, peer).map_err(failed)?
+            };
+            let Some((message, sent)) = probed else {
+                (missing, index) = (Some(peer), index + 1);
+                continue;
+            };
+            if !(tag.matches)(sent.tag, tag.own) || sent.bytes != bytes {
+                return Err(MpiExchangeError::Other { peer, sent });
+            }
+            // SAFETY: as the caller of `start` guarantees; the message has the length of the memory.
+            let received = unsafe { library.receive_arrived(message, data, bytes) };
+            self.add(peer, received)?;
+            self.awaited.remove(index);
+            arrived += 1;
+        }
+        Ok(arrived)
+    }
+
+    /// Returns true if a message has not arrived yet.
+    pub fn awaits_arrival(&self) -> bool {
+        !self.awaited.is_empty()
+    }
+
+    /// Returns true if a message is sent, or has arrived.
+    pub fn has_begun(&self) -> bool {
+        !self.messages.is_empty()
     }
 
     /// Returns true if all messages are complete.
     pub fn is_complete(&self) -> bool {
-        self.open == 0
+        self.open == 0 && self.awaited.is_empty()
     }
 
     /// Returns the group ranks of the members that this one waits for.
     pub fn missing(&self) -> Vec<usize> {
         let open = self.messages.iter().filter(|message| !message.is_complete);
         let mut peers: Vec<usize> = open.map(|message| message.peer).collect();
+        peers.extend(self.awaited.iter().map(|message| message.peer));
         peers.sort_unstable();
         peers.dedup();
         peers
     }
-}
-
-/// Checks that a message has the tag and the length of the one that is expected from `peer`.
-pub fn check_arrival(
-    peer: usize,
-    sent: MessageArrival,
-    expected: usize,
-    tag: CallTag,
-) -> Result<(), MpiExchangeError> {
-    if (tag.matches)(sent.tag, tag.own) && sent.bytes == Some(expected) {
-        Ok(())
-    } else {
-        Err(MpiExchangeError::Other { peer, sent })
-    }
-}
-
-/// Returns the length of the first message of a transfer of `bytes` bytes.
-pub fn first_piece(bytes: usize) -> usize {
-    bytes.min(LARGEST_MESSAGE)
 }
 
 /// Returns start and length of the messages of a transfer: one at least, which may be empty.

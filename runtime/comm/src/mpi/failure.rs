@@ -101,10 +101,7 @@ const UNKNOWN_CALL: &str = "The message of that rank names the call that it was 
 
 /// Describes a message of an unknown call.
 fn message_of(call: &Call, sent: MessageArrival) -> String {
-    let length = match sent.bytes {
-        Some(bytes) => format!("of {bytes} bytes"),
-        None => "of more bytes".to_owned(),
-    };
+    let length = format!("of {} bytes", sent.bytes);
     if call.op.is_point_to_point() {
         format!("a message {length}, of another content, length or dtype")
     } else {

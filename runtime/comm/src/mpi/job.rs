@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 use meshwright_backend::{Buffer, CachingAllocator, DType};
 
 use crate::accounting::TransferStart;
-use crate::{Call, CommError, GroupMember, Promise};
+use crate::{Call, CommError, CommOp, GroupMember, Promise};
 
-use super::exchange::{CallTag, MpiExchange, MpiExchangeError, check_arrival, first_piece};
+use super::exchange::{CallTag, MpiExchange, MpiExchangeError};
 use super::failure::NumberedCall;
 use super::library::{MpiComm, MpiLibrary};
 use super::memory::CallMemory;
@@ -79,39 +79,12 @@ impl RunningMpiJob {
         self.job.group
     }
 
-    /// Returns the message that the job waits for, if it receives one that has not arrived yet.
-    pub fn awaited_message(&self) -> Option<&MpiTransfer> {
-        let is_new = self.next == 0 && self.exchange.is_none();
-        match self.plan.steps.first() {
-            Some(CallStep::Exchange { sends, receives })
-                if is_new && sends.is_empty() && self.job.call.op.is_point_to_point() =>
-            {
-                receives.first()
-            }
-            _ => None,
-        }
-    }
-
-    /// Starts to receive the [awaited message](Self::awaited_message), if it has arrived. The transfer begins then.
-    pub fn receive_awaited(
-        &mut self,
-        library: &MpiLibrary,
-        comm: MpiComm,
-    ) -> Result<bool, MpiExchangeError> {
-        let Some(awaited) = self.awaited_message().cloned() else { return Ok(false) };
-        let peer = awaited.peer;
-        let probed = library.probe(comm, peer);
-        let probed = probed.map_err(|problem| MpiExchangeError::MpiLibrary { peer, problem })?;
-        let Some((message, sent)) = probed else { return Ok(false) };
-        check_arrival(peer, sent, first_piece(awaited.run.bytes.len()), self.tag)?;
-        self.start = transfer_start(&self.job);
-        self.next = 1;
-        let memory = &mut self.job.memory;
-        // SAFETY: the buffers live in this job until the exchange is complete, or are leaked.
-        let exchange =
-            unsafe { MpiExchange::start_arrived((library, comm), message, memory, &awaited)? };
-        self.exchange = Some(exchange);
-        Ok(true)
+    /// Returns the group rank of the member whose message has not arrived yet, for a receive.
+    pub fn awaited_peer(&self) -> Option<usize> {
+        let CommOp::Recv { from, .. } = &self.job.call.op else { return None };
+        let has_arrived =
+            self.next > 0 && !self.exchange.as_ref().is_some_and(MpiExchange::awaits_arrival);
+        (!has_arrived).then_some(from.group_rank)
     }
 
     /// Advances the call as far as possible. Returns true if anything was done. A step that takes long is noted: the
@@ -138,7 +111,12 @@ impl RunningMpiJob {
         let mut has_advanced = false;
         loop {
             if let Some(exchange) = &mut self.exchange {
-                has_advanced |= exchange.advance(library, self.tag)? > 0;
+                let had_begun = exchange.has_begun();
+                has_advanced |= exchange.advance((library, comm, self.tag))? > 0;
+                if exchange.has_begun() && !had_begun && self.job.call.op.is_point_to_point() {
+                    // The transfer of a receive begins with the arrival of its message.
+                    self.start = transfer_start(&self.job);
+                }
                 if !exchange.is_complete() {
                     return Ok(has_advanced);
                 }
@@ -181,10 +159,9 @@ impl RunningMpiJob {
 
     /// Returns the error of a call that is too late.
     pub fn timed_out(&self, idle: &str) -> CommError {
-        let missing = match (&self.exchange, self.awaited_message()) {
-            (Some(exchange), _) => exchange.missing(),
-            (None, Some(awaited)) => vec![awaited.peer],
-            (None, None) => Vec::new(),
+        let missing = match &self.exchange {
+            Some(exchange) => exchange.missing(),
+            None => self.awaited_peer().into_iter().collect(),
         };
         self.call().timed_out(self.job.limit, &missing, idle)
     }

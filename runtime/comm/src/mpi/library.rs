@@ -26,20 +26,18 @@ pub struct MpiRequest(ffi::MPI_Request);
 /// A message that has arrived and is taken out of the order of arrival, but not received yet.
 pub struct ArrivedMessage(ffi::MPI_Message);
 
-/// CallTag and length of a message.
+/// Tag and length of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MessageArrival {
     pub tag: c_int,
-    /// `None` if the message is longer than the memory for it.
-    pub bytes: Option<usize>,
+    pub bytes: usize,
 }
 
 /// A completed request.
 pub struct CompletedRequest {
     /// Index among the tested requests.
     pub index: usize,
-    /// The message, for a receive; unspecified for a send.
-    pub outcome: Result<MessageArrival, String>,
+    pub outcome: Result<(), String>,
 }
 
 /// A text of the library for an error.
@@ -172,32 +170,6 @@ impl MpiLibrary {
         Ok(request)
     }
 
-    /// Starts to receive the next message of a member, with any tag, of at most `bytes` bytes, into `data`.
-    ///
-    /// # Safety
-    /// The memory must live, and not be used otherwise, until the request is complete.
-    pub unsafe fn receive(
-        &self,
-        (comm, from): (MpiComm, usize),
-        data: *mut u8,
-        bytes: usize,
-    ) -> MpiResult<MpiRequest> {
-        let mut request = MpiRequest::none();
-        // SAFETY: as the caller guarantees.
-        check(unsafe {
-            ffi::MPI_Irecv(
-                address_of(data, bytes).cast_mut().cast(),
-                bytes as c_int,
-                ffi::RSMPI_UINT8_T,
-                from as c_int,
-                ffi::RSMPI_ANY_TAG,
-                comm.0,
-                &raw mut request.0,
-            )
-        })?;
-        Ok(request)
-    }
-
     /// Takes the next message of a member, if it has arrived.
     pub fn probe(
         &self,
@@ -224,10 +196,11 @@ impl MpiLibrary {
         Ok((has_arrived != 0).then(|| (ArrivedMessage(message), arrival(&status))))
     }
 
-    /// Starts to receive a message that has arrived, of at most `bytes` bytes, into `data`.
+    /// Starts to receive a message that has arrived, of `bytes` bytes, into `data`.
     ///
     /// # Safety
-    /// As [`receive`](Self::receive).
+    /// The memory must live, and not be used otherwise, until the request is complete. It must have the length of the
+    /// message: a library may write all of a message that is longer than `bytes`.
     pub unsafe fn receive_arrived(
         &self,
         mut message: ArrivedMessage,
@@ -281,12 +254,7 @@ impl MpiLibrary {
         let count = if count == unsafe { ffi::RSMPI_UNDEFINED } { 0 } else { count as usize };
         let completed = indices.iter().zip(&statuses).take(count).map(|(index, status)| {
             let error = if has_failures { status.MPI_ERROR } else { ffi::MPI_SUCCESS as c_int };
-            let outcome = if is_truncated(error) {
-                Ok(MessageArrival { tag: status.MPI_TAG, bytes: None })
-            } else {
-                check(error).map(|()| arrival(status))
-            };
-            CompletedRequest { index: *index as usize, outcome }
+            CompletedRequest { index: *index as usize, outcome: check(error) }
         });
         Ok(completed.collect())
     }
@@ -304,7 +272,7 @@ fn arrival(status: &ffi::MPI_Status) -> MessageArrival {
     let mut bytes = 0;
     // SAFETY: the status is one of a completed or an arrived message.
     unsafe { ffi::MPI_Get_count(status, ffi::RSMPI_UINT8_T, &raw mut bytes) };
-    MessageArrival { tag: status.MPI_TAG, bytes: usize::try_from(bytes).ok() }
+    MessageArrival { tag: status.MPI_TAG, bytes: usize::try_from(bytes).unwrap_or(usize::MAX) }
 }
 
 /// Returns the address of `bytes` bytes. Empty memory may have one that the library takes for a constant, such as
@@ -312,15 +280,6 @@ fn arrival(status: &ffi::MPI_Status) -> MessageArrival {
 fn address_of(data: *const u8, bytes: usize) -> *const u8 {
     static EMPTY: [u64; 1] = [0];
     if bytes == 0 { EMPTY.as_ptr().cast() } else { data }
-}
-
-/// Returns true for the error of a message that is longer than the memory for it.
-fn is_truncated(code: c_int) -> bool {
-    let mut class = code;
-    // SAFETY: the library is initialized; after a failure the class stays that of another error.
-    code != ffi::MPI_SUCCESS as c_int
-        && unsafe { ffi::MPI_Error_class(code, &raw mut class) } == ffi::MPI_SUCCESS as c_int
-        && class == ffi::MPI_ERR_TRUNCATE as c_int
 }
 
 /// Turns the code of an error into its text.

@@ -15,7 +15,7 @@ use meshwright_backend::OutOfMemory;
 
 use crate::{CommError, Peers};
 
-use super::exchange::{CallTag, MpiExchangeError};
+use super::exchange::CallTag;
 use super::failure::NumberedCall;
 use super::groups::{MpiCommKind, MpiGroups};
 use super::job::{MpiJob, RunningMpiJob};
@@ -206,18 +206,15 @@ impl MpiProgress {
         let mut index = 0;
         while let Some(message) = self.messages.get_mut(index) {
             let comm = self.groups.comm(message.group(), MpiCommKind::Message);
-            let mut advance = || -> Result<bool, MpiExchangeError> {
-                if let Some(peer) = message.awaited_message().map(|transfer| transfer.peer) {
-                    let is_first = awaited.insert((message.group(), peer));
-                    if !is_first || !message.receive_awaited(&self.library, comm)? {
-                        return Ok(false);
-                    }
-                    // The next one may have arrived, too.
-                    awaited.remove(&(message.group(), peer));
-                }
-                message.advance(&self.library, comm)
+            let sender = |message: &RunningMpiJob| {
+                message.awaited_peer().map(|peer| (message.group(), peer))
             };
-            let advanced = advance();
+            if sender(message).is_some_and(|sender| awaited.contains(&sender)) {
+                index += 1;
+                continue;
+            }
+            let advanced = message.advance(&self.library, comm);
+            awaited.extend(sender(message));
             has_advanced |= advanced
                 .map_err(|error| message.call().failed_exchange(error, &self.tags, &*self.peers))?;
             if message.is_complete() {
