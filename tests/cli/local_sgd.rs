@@ -42,6 +42,10 @@ fn replicas_communicate_in_synchronizations_only() {
         assert!(each > 0.0);
         let local = bytes(&format!("{line} --local-steps 3"));
         assert_eq!(local, [0.0, 0.0, each, 0.0, 0.0, each], "{mesh}");
+        let turns = bytes(&format!("{line} --local-steps 6 --fragments 2 --fragment-delay 1"));
+        let (first, second) = (turns[1], turns[4]);
+        assert_eq!(turns, [0.0, first, 0.0, 0.0, second, 0.0], "{mesh}");
+        assert!(first > 0.0 && second > 0.0 && first + second == each, "{mesh}: {turns:?}");
     }
 }
 
@@ -56,11 +60,15 @@ fn replicas_are_resumed_bit_for_bit() {
         "--mesh dp=2,pp=2 --micro-batches 2 --tied",
         "--mesh dp=2 --optimizer muon",
         "--mesh dp=2 --optimizer sgd --momentum 0 --outer-momentum 0",
+        "--mesh dp=2 --fragments 3",
+        "--mesh dp=2,fsdp=2 --zero 3 --dtype bf16 --save-async --local-steps 6 --fragments 2 --fragment-delay 2",
+        "--mesh dp=2,pp=2 --micro-batches 2 --tied --fragment-delay 1",
     ]
     .into_iter()
     .enumerate()
     {
-        let line = format!("{flags} --steps 12 --local-steps 3");
+        let every = if flags.contains("--local-steps") { "" } else { "--local-steps 3" };
+        let line = format!("{flags} --steps 12 {every}");
         let [whole, half] = ["whole", "half"].map(|name| format!("{name}{index}"));
         workspace.train(&format!("{line} --save {whole} --save-every 6"));
         let resumed = workspace.train(&format!("--save {half} --resume {whole}/step-00000006"));
@@ -68,13 +76,37 @@ fn replicas_are_resumed_bit_for_bit() {
         let last = |run: &str| workspace.tensors(&format!("{run}/step-00000012"));
         assert!(last(&whole) == last(&half), "{line}");
     }
-    let text = String::from_utf8(workspace.read("whole0/step-00000012/manifest.json")).unwrap();
-    let manifest: serde_json::Value = serde_json::from_str(&text).unwrap();
-    let names = manifest["tensors"].as_object().unwrap().keys();
-    let kinds: BTreeSet<&str> = names.map(|name| name.split('.').next().unwrap()).collect();
-    let expected = ["adam_m-replica0", "adam_m-replica1", "adam_v-replica0", "adam_v-replica1"];
-    let shared = ["outer_momentum", "params"];
-    assert_eq!(kinds, expected.into_iter().chain(shared).collect());
+    let kinds = |run: &str| -> BTreeSet<String> {
+        let manifest = workspace.read(&format!("{run}/step-00000012/manifest.json"));
+        let manifest: serde_json::Value = serde_json::from_slice(&manifest).unwrap();
+        let names = manifest["tensors"].as_object().unwrap().keys();
+        names.map(|name| name.split('.').next().unwrap().to_owned()).collect()
+    };
+    let of_replicas = |kind: &str| [0, 1].map(|replica| format!("{kind}-replica{replica}"));
+    let shared = ["outer_momentum", "params"].map(str::to_owned);
+    let all = shared.into_iter().chain(["adam_m", "adam_v"].into_iter().flat_map(of_replicas));
+    let mut expected: BTreeSet<String> = all.collect();
+    assert_eq!(kinds("whole0"), expected);
+    expected.extend(of_replicas("replica_params"));
+    assert_eq!(kinds("whole6"), expected);
+    assert_eq!(kinds("whole8"), expected);
+}
+
+/// A run with fragments goes on from one without, as replicas are equal then; not the other way round.
+#[test]
+fn fragments_begin_in_a_run_without() {
+    let workspace = Workspace::new();
+    let line = "--mesh dp=2 --steps 4 --local-steps 4";
+    workspace.train(&format!("{line} --save plain"));
+    workspace.train("--resume plain/latest --steps 8 --fragments 2 --save turns");
+    let finished =
+        workspace.run(&format!("{SMALL} --resume turns/latest --fragments 1 --steps 12"));
+    assert_contains(
+        finished.error(),
+        "holds parameters of each replica, as it was saved with --fragments P or --fragment-alpha",
+    );
+    // Only the order and the length of turns change.
+    workspace.train("--resume turns/latest --fragments 4 --steps 12 --save turns");
 }
 
 /// A stop waits for the synchronization, and the run continues bit for bit.
@@ -101,9 +133,15 @@ fn a_stop_completes_the_round() {
 /// Evaluations are of the model of all replicas, on all validation batches; replicas are equal then.
 #[test]
 fn evaluations_are_of_the_synchronized_model() {
+    for fragments in ["", "--fragments 3", "--fragment-delay 2"] {
+        evaluates_what_it_exports(fragments);
+    }
+}
+
+fn evaluates_what_it_exports(fragments: &str) {
     let workspace = Workspace::new();
     let line = format!(
-        "{LOCAL} --eval-fraction 0.2 --eval-every 3 --check-replicas 3 --save out --export-hf hf \
+        "{LOCAL} {fragments} --eval-fraction 0.2 --eval-every 3 --check-replicas 3 --save out --export-hf hf \
          --metrics m.jsonl"
     );
     workspace.train(&line);
@@ -127,7 +165,9 @@ fn experts_train_in_each_replica() {
                  --sample-tokens 0 --steps 6 --local-steps 3 --check-replicas 3";
     for (family, balance) in [("mixtral", "batch=0.01"), ("deepseek_v3", "bias=0.01")] {
         for mesh in ["dp=2", "dp=2,ep=2"] {
-            let line = format!("{sizes} --mesh {mesh} --family {family} --balance {balance}");
+            let line = format!(
+                "{sizes} --mesh {mesh} --family {family} --balance {balance} --fragment-delay 2"
+            );
             let finished = workspace.run_program(family_program(), &line);
             assert_eq!(finished.code, Some(0), "{line}\n{}", finished.stderr);
         }

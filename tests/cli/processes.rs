@@ -41,6 +41,7 @@ fn processes_train_the_bits_of_threads() {
         (4, "--mesh dp=2,pp=2 --micro-batches 2 --dtype bf16"),
         (2, "--mesh cp=2 --zero 3 --save-every 3"),
         (4, "--mesh dp=2,fsdp=2 --local-steps 2 --save-every 2"),
+        (4, "--mesh dp=2,tp=2 --local-steps 4 --fragments 2 --fragment-delay 1"),
     ] {
         let workspace = Workspace::new();
         let line = format!("{line} --steps 4");

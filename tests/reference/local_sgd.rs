@@ -1,4 +1,5 @@
-//! DiLoCo of four replicas, which PyTorch trains one after the other: by the fixture `local_sgd`.
+//! DiLoCo of four replicas, which PyTorch trains one after the other: by the fixtures `local_sgd` and
+//! `streaming_diloco`.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -15,7 +16,17 @@ const TOLERANCE: f64 = 1e-5;
 
 #[test]
 fn replicas_train_as_in_pytorch() {
-    let (case, start) = (Case::open("local_sgd"), Case::open("untied_mha"));
+    assert_as_in_pytorch("local_sgd");
+}
+
+#[test]
+fn fragments_are_synchronized_as_in_pytorch() {
+    assert_as_in_pytorch("streaming_diloco");
+}
+
+#[track_caller]
+fn assert_as_in_pytorch(fixture: &str) {
+    let (case, start) = (Case::open(fixture), Case::open("untied_mha"));
     let mut report = Report::default();
     for (mesh, flags) in [
         ("dp=4", ""),
@@ -62,6 +73,8 @@ impl Case {
             "local_steps",
             "outer_lr",
             "outer_momentum",
+            "fragments",
+            "fragment_delay",
         ]
         .map(|key| (format!("--{}", key.replace('_', "-")), number(key).into()))
         .into();

@@ -18,7 +18,7 @@ pub struct StepInput<'a> {
     pub sizes: [usize; 2],
     /// Micro-batches of this rank, at least one.
     pub micro_batches: &'a [MicroBatch<'a>],
-    /// True to synchronize replicas that train apart after the step.
+    /// True to synchronize replicas that train apart when that is due after the step.
     pub synchronizes: bool,
 }
 

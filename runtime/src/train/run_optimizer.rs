@@ -25,8 +25,8 @@ struct LocalReplicas {
     outer: OuterSgd,
 }
 
-/// A number of steps after which all replicas have the same parameters: any, unless they train apart. What needs such a
-/// state takes this, which only [`RunOptimizer::synchronized_after`] makes.
+/// A number of steps after which all replicas have one model: any, unless they train apart. What needs it takes this,
+/// which only [`RunOptimizer::synchronized_after`] makes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Synchronized {
     steps: u64,
@@ -58,22 +58,64 @@ impl RunOptimizer {
         Ok(RunOptimizer { inner, local })
     }
 
-    /// Begins from the present parameters, after they were loaded.
-    pub fn keep_params(&mut self) {
-        if let Some(local) = &mut self.local {
-            local.outer.keep_params();
+    /// Begins from the present parameters, and from those of this replica if it has loaded its own.
+    pub fn begin(&mut self, has_own_params: bool) {
+        match &mut self.local {
+            Some(local) if has_own_params => local.outer.keep_own_params(),
+            Some(local) => local.outer.keep_params(),
+            None => {}
         }
     }
 
-    /// Synchronizes the replicas, if they train apart. Every rank calls it.
-    pub fn synchronize(&mut self) {
-        if let Some(local) = &mut self.local {
+    /// Synchronizes the fragment that is due after `steps` steps of the run, if the replicas train apart, and starts
+    /// the one that is due after the delay. Every rank calls it after each step.
+    pub fn synchronize_after(&mut self, steps: u64) {
+        let Some(LocalReplicas { config, outer }) = &mut self.local else { return };
+        let _pass = scope::begin_pass(scope::Pass::Update);
+        match config.fragment_after(steps) {
+            Some(_) if config.delay > 0 => outer.finish(),
+            Some(fragment) => outer.synchronize(fragment),
+            None => {}
+        }
+        if config.delay > 0
+            && let Some(next) = config.fragment_after(steps + config.delay)
+        {
+            outer.start(next);
+        }
+    }
+
+    /// Starts the largest synchronization that is finished while the run trains on, if there is any, in a dry run.
+    pub fn start_largest(&mut self) {
+        if let Some(LocalReplicas { config, outer }) = &mut self.local
+            && config.delay > 0
+        {
+            outer.start(outer.largest_fragment());
+        }
+    }
+
+    /// Carries out the synchronizations of a round, one of each fragment, in a dry run.
+    pub fn synchronize_all(&mut self) {
+        if let Some(LocalReplicas { config, outer }) = &mut self.local {
             let _pass = scope::begin_pass(scope::Pass::Update);
-            local.outer.synchronize();
+            (0..config.fragments as usize).for_each(|fragment| outer.synchronize(fragment));
         }
     }
 
-    /// Returns the witness that all replicas have the same parameters after `steps` steps of the run.
+    /// Replaces the parameters by those that all replicas have, until [`show_own_params`](Self::show_own_params).
+    pub fn show_shared_params(&mut self, _: Synchronized) {
+        if let Some(local) = &mut self.local {
+            local.outer.show_shared_params();
+        }
+    }
+
+    /// Brings the parameters of this replica back.
+    pub fn show_own_params(&mut self) {
+        if let Some(local) = &mut self.local {
+            local.outer.show_own_params();
+        }
+    }
+
+    /// Returns the witness that all replicas have one model after `steps` steps of the run.
     ///
     /// # Errors
     /// A step between two synchronizations.
@@ -81,8 +123,8 @@ impl RunOptimizer {
         match &self.local {
             Some(LocalReplicas { config, .. }) if !config.synchronizes_after(steps) => {
                 Err(Error::Input(format!(
-                    "--local-steps {}: the replicas differ after step {steps}, as they were synchronized after step {} \
-                     for the last time",
+                    "--local-steps {}: the replicas differ after step {steps}, as their last round has ended with step \
+                     {}",
                     config.steps,
                     steps - steps % config.steps
                 )))
@@ -120,5 +162,13 @@ impl OptimizerState for RunOptimizer {
 
     fn outer_states_mut(&mut self) -> &mut [UnitState] {
         self.local.as_mut().map_or(&mut [], |local| local.outer.states_mut())
+    }
+
+    fn replica_states(&self) -> &[UnitState] {
+        self.local.as_ref().map_or(&[], |local| local.outer.own_params())
+    }
+
+    fn replica_states_mut(&mut self) -> &mut [UnitState] {
+        self.local.as_mut().map_or(&mut [], |local| local.outer.own_params_mut())
     }
 }

@@ -15,7 +15,7 @@ use super::micro_batch::{
     EagerLauncher, GradAccumulator, MicroBatchLauncher, StepGradients, StepInput,
 };
 use super::pipeline_step::{ScheduleTimes, ScheduledStep, run_schedule};
-use super::run_optimizer::RunOptimizer;
+use super::run_optimizer::{RunOptimizer, Synchronized};
 use super::task::Task;
 use crate::state_dict::TrainingState;
 
@@ -44,6 +44,18 @@ impl<M> RankState<M> {
         let optimizer = RunOptimizer::new(&rank, &built.units, config)?;
         let average = config.optimizer.ema.map(|decay| Ema::new(&rank, &built.units, decay));
         Ok(RankState { rank, built, pipeline, optimizer, average })
+    }
+
+    /// Runs `body` with the model that all replicas have. Every rank calls it.
+    pub fn with_shared_params<T>(
+        &mut self,
+        synchronized: Synchronized,
+        body: impl FnOnce(&Self) -> T,
+    ) -> T {
+        self.optimizer.show_shared_params(synchronized);
+        let result = body(self);
+        self.optimizer.show_own_params();
+        result
     }
 
     /// Returns the state that checkpoints hold. `params` are the model's.
@@ -150,7 +162,7 @@ pub fn train_step<T: Task>(
         None => optimizer.inner.step(lr, gradients),
     }
     if input.synchronizes {
-        optimizer.synchronize();
+        optimizer.synchronize_after(input.step + 1);
     }
     scope::end_span("optimizer", span);
 

@@ -6,6 +6,7 @@ use crate::tensor::{Rank, Unit};
 use meshwright_backend::DType;
 
 use super::ranges::check_fraction;
+use super::swapped_values::SwappedValues;
 use super::unit_state::check_units_differ;
 use super::{ParamGroups, UnitState};
 
@@ -86,15 +87,10 @@ impl Ema {
     /// If ranks have applied different updates.
     #[track_caller]
     pub fn with_average<T>(&mut self, body: impl FnOnce() -> T) -> T {
-        self.rank.compare_last_updates();
-        let versions: Vec<u64> = self.states.iter().map(|state| state.unit().version()).collect();
-        self.swap_values();
+        let Ema { rank, states, .. } = self;
+        let swapped = SwappedValues::swap(rank, states, Ema::KIND);
         let result = body();
-        self.swap_values();
-        // The same bits as before: an earlier loss can still be differentiated.
-        for (state, version) in self.states.iter().zip(versions) {
-            state.unit().set_version(version);
-        }
+        swapped.swap_back(&self.rank, &mut self.states, Ema::KIND);
         result
     }
 
@@ -122,29 +118,6 @@ impl Ema {
             } else {
                 self.rank.backend().lerp(average, values, weight as f32);
             }
-        }
-    }
-
-    /// Swaps parameters and average.
-    fn swap_values(&mut self) {
-        let rank = &self.rank;
-        rank.compute_pending_reads();
-        let backend = rank.backend();
-        for state in &mut self.states {
-            let unit = Rc::clone(state.unit());
-            for range in state.group_ranges().iter() {
-                let [mut average] = state.state_views(KINDS, &range.in_shard);
-                let mut kept = rank.alloc_scratch(DType::F32, average.len());
-                unit.change_values(range.range.clone(), |mut values, copy| {
-                    backend.cast(values.as_view(), kept.view_mut());
-                    backend.cast(average.as_view(), values.reborrow());
-                    if let Some(copy) = copy {
-                        backend.cast(average.as_view(), copy);
-                    }
-                    backend.cast(kept.view(), average.reborrow());
-                });
-            }
-            unit.publish_values();
         }
     }
 }

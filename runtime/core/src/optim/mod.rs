@@ -20,6 +20,7 @@ mod shard_check;
 mod slice;
 mod slice_buffers;
 mod slice_param;
+mod swapped_values;
 mod unit_state;
 
 pub use adamw::{AdamW, AdamWOptions};

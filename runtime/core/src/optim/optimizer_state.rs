@@ -31,6 +31,19 @@ pub trait OptimizerState {
     fn outer_states_mut(&mut self) -> &mut [UnitState] {
         &mut []
     }
+
+    /// Returns further state of each unit that each replica keeps for itself: its own parameters, of replicas that train
+    /// apart.
+    #[doc(hidden)]
+    fn replica_states(&self) -> &[UnitState] {
+        &[]
+    }
+
+    /// Returns mutable access to the state that [`replica_states`](Self::replica_states) returns.
+    #[doc(hidden)]
+    fn replica_states_mut(&mut self) -> &mut [UnitState] {
+        &mut []
+    }
 }
 
 impl<R: UpdateRule> OptimizerState for Optimizer<R> {

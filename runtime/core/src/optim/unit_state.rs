@@ -104,6 +104,17 @@ impl UnitState {
         &self.unit
     }
 
+    /// Returns the state of a kind that all parameters of the unit have: one number for each element of the shard.
+    pub(super) fn whole(&self, kind: &str) -> View<'_> {
+        self.slots.iter().find(|slot| slot.kind == kind).expect("a kind of the unit").buffer.view()
+    }
+
+    /// Returns mutable access to the state that [`whole`](Self::whole) returns.
+    pub(super) fn whole_mut(&mut self, kind: &str) -> ViewMut<'_> {
+        let slot = self.slots.iter_mut().find(|slot| slot.kind == kind);
+        slot.expect("a kind of the unit").buffer.view_mut()
+    }
+
     /// Returns the ranges that are updated alike, in the order of the buffers.
     pub(super) fn group_ranges(&self) -> Rc<[GroupRange]> {
         Rc::clone(&self.ranges)

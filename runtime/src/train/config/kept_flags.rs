@@ -246,6 +246,7 @@ mod tests {
             "t --eval-data /a/v.txt --eval-every 7 --eval-steps 3 --early-stop 2",
             "t --eval-fraction 0.05",
             "t --mesh dp=4 --steps 4 --local-steps 2 --outer-lr 1 --outer-momentum 0",
+            "t --mesh dp=4 --steps 8 --local-steps 8 --fragments 2 --fragment-delay 2 --fragment-alpha 0.25",
         ] {
             let config = parse(line);
             let words = kept_flags(&config).into_iter().flat_map(|(name, value)| {

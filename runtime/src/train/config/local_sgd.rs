@@ -14,16 +14,36 @@ pub struct LocalSgdConfig {
     pub outer_lr: f64,
     /// `--outer-momentum`.
     pub outer_momentum: f64,
+    /// `--fragments`: parts of the model that are synchronized in turn, each once in a round.
+    pub fragments: u64,
+    /// `--fragment-delay`: steps from the start of a synchronization to its end.
+    pub delay: u64,
+    /// `--fragment-alpha`: share of a replica's own parameters after a synchronization.
+    pub alpha: f64,
 }
 
 impl LocalSgdConfig {
-    /// Returns true if the replicas are synchronized after `steps` steps of the run.
+    /// Returns true if a round of the replicas ends after `steps` steps of the run: each fragment was synchronized in
+    /// it, and none is being synchronized.
     pub fn synchronizes_after(&self, steps: u64) -> bool {
         steps.is_multiple_of(self.steps)
     }
 
+    /// Returns the fragment whose synchronization ends after `steps` steps of the run, if there is one.
+    pub fn fragment_after(&self, steps: u64) -> Option<usize> {
+        let turn = steps / self.turn_steps();
+        let is_due = steps > 0 && steps.is_multiple_of(self.turn_steps());
+        is_due.then(|| ((turn - 1) % self.fragments) as usize)
+    }
+
+    /// Returns the steps from a synchronization of a fragment to that of the next one.
+    pub fn turn_steps(&self) -> u64 {
+        self.steps / self.fragments
+    }
+
     /// Returns the options of the outer optimizer.
     pub(in crate::train) fn outer_options(&self) -> OuterSgdOptions {
-        OuterSgdOptions { lr: self.outer_lr, momentum: self.outer_momentum }
+        let (fragments, alpha) = (self.fragments as usize, self.alpha);
+        OuterSgdOptions { lr: self.outer_lr, momentum: self.outer_momentum, fragments, alpha }
     }
 }

@@ -8,8 +8,8 @@ use super::other_mesh::with_ranks_along;
 use super::problems::Problems;
 use super::settings::{Config, RunSettings};
 
-/// The defaults of DiLoCo for the outer learning rate and momentum.
-const OUTER: OuterSgdOptions = OuterSgdOptions { lr: 0.7, momentum: 0.9 };
+/// The defaults of DiLoCo for the outer learning rate and momentum, and of streaming DiLoCo for alpha.
+const OUTER: OuterSgdOptions = OuterSgdOptions { lr: 0.7, momentum: 0.9, fragments: 1, alpha: 0.5 };
 
 impl Config {
     /// Returns true if all replicas have the same parameters after `steps` steps of the run.
@@ -27,10 +27,16 @@ impl Config {
 impl RunSettings {
     /// Returns the settings of replicas that train apart.
     pub(super) fn local_sgd_config(&self) -> Option<LocalSgdConfig> {
+        let delay = self.fragment_delay.unwrap_or(0);
+        // Without a delay, replicas go on from what all of them have.
+        let alpha = if delay > 0 { OUTER.alpha } else { 0.0 };
         Some(LocalSgdConfig {
             steps: self.local_steps?,
             outer_lr: self.outer_lr.unwrap_or(OUTER.lr),
             outer_momentum: self.outer_momentum.unwrap_or(OUTER.momentum),
+            fragments: self.fragments.unwrap_or(OUTER.fragments as u64),
+            delay,
+            alpha: self.fragment_alpha.unwrap_or(alpha),
         })
     }
 }
@@ -39,14 +45,14 @@ impl RunSettings {
 /// the run saves and measures.
 pub fn replicas_synchronize(settings: &RunSettings, problems: &mut Problems) {
     let Some(local) = settings.local_sgd_config() else {
-        for name in
-            ["outer-lr", "outer-momentum"].into_iter().filter(|name| settings.is_given(name))
-        {
+        let names = ["outer-lr", "outer-momentum", "fragments", "fragment-delay", "fragment-alpha"];
+        for name in names.into_iter().filter(|name| settings.is_given(name)) {
             problems.add(&[name, "local-steps"], "needs --local-steps H");
         }
         return;
     };
     outer_optimizer_is_valid(&local, problems);
+    fragments_take_turns(&local, problems);
     if others_know_replicas(settings, problems) {
         replicas_are_there(settings, &local, problems);
         synchronizations_are_met(settings, &local, problems);
@@ -64,6 +70,35 @@ fn outer_optimizer_is_valid(local: &LocalSgdConfig, problems: &mut Problems) {
     }
     if let Err(message) = check_fraction("the momentum", local.outer_momentum) {
         problems.add(&["outer-momentum"], message);
+    }
+}
+
+/// Each fragment has a turn in a round, in which its synchronization ends before that of the next one starts.
+fn fragments_take_turns(local: &LocalSgdConfig, problems: &mut Problems) {
+    let LocalSgdConfig { steps, fragments, delay, .. } = *local;
+    if !steps.is_multiple_of(fragments) {
+        let fewer = (1..=fragments.min(steps)).rev().find(|count| steps.is_multiple_of(*count));
+        let message = format!(
+            "{fragments} does not divide --local-steps {steps}, and each fragment has a turn of as many steps; use {} \
+             fragments, or --local-steps {}",
+            fewer.unwrap_or(1),
+            steps.next_multiple_of(fragments)
+        );
+        problems.add(&["fragments", "local-steps"], message);
+    } else if delay >= local.turn_steps() {
+        let turn = local.turn_steps();
+        let message = format!(
+            "{delay} is not less than the {turn} steps of --local-steps {steps} in which it is the turn of a fragment, \
+             and one is synchronized at a time; {}",
+            match turn {
+                1 => "use 0, or a larger --local-steps".to_owned(),
+                _ => format!("use at most {}", turn - 1),
+            }
+        );
+        problems.add(&["fragment-delay", "local-steps"], message);
+    }
+    if let Err(message) = check_fraction("the share", local.alpha) {
+        problems.add(&["fragment-alpha"], message);
     }
 }
 

@@ -25,6 +25,7 @@ mod flags;
 mod given;
 mod given_value;
 mod kept_flags;
+mod known_flags;
 mod local_sgd;
 mod local_sgd_rules;
 mod lr_schedule;

@@ -119,6 +119,10 @@ other_names! {
     "seq-len" | "seq-length" | "sequence-length" | "max-seq-len" | "max-seq-length" | "block-size"
         | "context-length" | "ctx-len" | "n-ctx" | "max-length"
         => "--seq T";
+    "sync-every" | "sync-steps" | "diloco-steps" => "--local-steps H";
+    "num-fragments" | "n-fragments" => "--fragments P";
+    "fragment-sync-delay" => "--fragment-delay N";
+    "fragment-update-alpha" => "--fragment-alpha X";
     "max-steps" | "num-steps" | "total-steps" | "training-steps" | "train-iters" | "max-iters" | "num-iterations"
         | "max-train-steps" | "iters"
         => "--steps N";

@@ -17,7 +17,6 @@ use meshwright_sim::cluster::{Cluster, SizedCluster};
 use super::fixed_degrees::FixedDegrees;
 use super::flags::{Change, Flag};
 use super::given_value::GivenMap;
-use super::other_names::OtherName;
 use super::own_rows::OwnRows;
 use super::problems::Problems;
 use super::setting_value::{
@@ -234,6 +233,15 @@ settings! {
         outer_lr: Option<Number>, "X", at "/local-sgd/outer-lr" Warn;
         "Momentum of the outer optimizer, in [0, 1) [default: 0.9; needs --local-steps]"
         outer_momentum: Option<Fraction>, "X", at "/local-sgd/outer-momentum" Warn;
+        "Fragments of the model that are synchronized in turn, one after every H / P steps (streaming DiLoCo) [default: \
+         1; needs --local-steps]"
+        fragments: Option<Positive>, "P", at "/local-sgd/fragments" Warn;
+        "Steps in which a synchronization goes on while the replicas train, fewer than H / P [default: 0; needs \
+         --local-steps]"
+        fragment_delay: Option<Natural>, "N", at "/local-sgd/delay" Warn;
+        "Share of a replica's own parameters in those that it goes on from, in [0, 1) [default: 0.5 with \
+         --fragment-delay, else 0; needs --local-steps]"
+        fragment_alpha: Option<Fraction>, "X", at "/local-sgd/alpha" Warn;
     }
     group SAVING {
         "Save checkpoints of the whole training state in DIR, or in object storage: s3://BUCKET/RUN, gs:// or az://"
@@ -371,30 +379,3 @@ settings! {
 /// Flags with the sizes of a new model.
 pub const SIZES: [&str; 9] =
     ["hidden", "layers", "heads", "kv-heads", "ffn", "vocab", "tied", "experts", "top-k"];
-
-impl Flag {
-    /// Returns the flag called `name`, written with dashes.
-    pub fn find(name: &str) -> Option<&'static Flag> {
-        FLAGS.iter().find(|flag| flag.name == name)
-    }
-
-    /// Describes an unknown `flag` or `key`, with a suggestion; `prefix` is put before names.
-    pub(super) fn describe_unknown(what: &str, name: &str, prefix: &str) -> String {
-        let dashed = name.replace('_', "-");
-        // Some trainers have sections, as in `--training.seq_len`.
-        let (section, own) = name.rsplit_once('.').unwrap_or(("", name));
-        let (lower, own_dashed) = (own.to_lowercase(), own.replace('_', "-"));
-        if let Some(other) = OtherName::find(&lower) {
-            return format!("unknown {what} `{prefix}{name}`; {}", other.advice(prefix));
-        }
-        if !section.is_empty() && Flag::find(&own_dashed).is_some() {
-            return format!("unknown {what} `{prefix}{name}`; here it is `{prefix}{own_dashed}`");
-        }
-        match Flag::nearest(&dashed, FLAGS.iter().map(|flag| flag.name)) {
-            Some(near) => {
-                format!("unknown {what} `{prefix}{name}`; did you mean `{prefix}{near}`?")
-            }
-            None => format!("unknown {what} `{prefix}{name}`; --help lists them all"),
-        }
-    }
-}

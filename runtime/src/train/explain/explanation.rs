@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::layout::AxisId;
 use crate::mesh::MeshShape;
-use crate::train::config::DeviceChoice;
+use crate::train::config::{DeviceChoice, LocalSgdConfig};
 use crate::train::plan::{MemoryPlan, Plan};
 use crate::train::{Result, Task};
 use meshwright_core::__internal::Pass;
@@ -21,8 +21,8 @@ pub struct Explanation {
     pub mesh: MeshShape,
     /// The last rank at each position along `pp`, which has the largest shards.
     pub positions: Vec<ExplainedPosition>,
-    /// `--local-steps`: one in this many steps has the synchronization of the replicas, which the step includes.
-    pub local_steps: Option<u64>,
+    /// `--local-steps`: some steps have synchronizations of the replicas, and the step includes those of all fragments.
+    pub local_sgd: Option<LocalSgdConfig>,
     /// FLOPs of the model in a step, as [MFU](crate::train::StepMetrics) counts them.
     pub model_flops: f64,
     /// The plan of the whole run.
@@ -65,7 +65,7 @@ impl Explanation {
             mesh,
             memory_over_time: over_kernels(&positions, is_device),
             positions,
-            local_steps: config.local_sgd.map(|local| local.steps),
+            local_sgd: config.local_sgd,
             model_flops,
             memory: memory.clone(),
         })

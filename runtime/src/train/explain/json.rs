@@ -15,13 +15,14 @@ use super::rows::{CollectiveRow, PASSES};
 
 /// Returns the content of the text as one document. FLOPs and bytes of rows are sums over their layers.
 pub fn json_of(explanation: &Explanation) -> Value {
-    let Explanation { mesh, positions, local_steps, model_flops, memory, memory_over_time } =
+    let Explanation { mesh, positions, local_sgd, model_flops, memory, memory_over_time } =
         explanation;
     let planned = Category::ALL.map(|category| memory.peak_of(category));
     json!({
         "mesh": mesh.to_string(),
         "ranks": mesh.world_size(),
-        "local_steps": local_steps,
+        "local_steps": local_sgd.map(|local| local.steps),
+        "fragments": local_sgd.map(|local| local.fragments),
         "flops": {
             "busiest_rank": explanation.flops_of_busiest_rank(),
             "all_ranks": explanation.flops_of_all_ranks(|_| true),

@@ -21,12 +21,22 @@ pub fn text_of(explanation: &Explanation) -> String {
         let _ = writeln!(text, "memory {place}: at most {bytes}, {moment}:");
         text += &position.peak.largest_groups();
     }
-    if let Some(steps) = explanation.local_steps {
-        let _ = writeln!(
-            text,
-            "the step ends with a synchronization of the replicas (outer gradient), which {} has",
-            if steps == 1 { "each step".to_owned() } else { format!("one in {steps} steps") }
-        );
+    if let Some(local) = &explanation.local_sgd {
+        let steps = match local.steps {
+            1 => "each step".to_owned(),
+            steps => format!("one in {steps} steps"),
+        };
+        let _ = match local.fragments {
+            1 => writeln!(
+                text,
+                "the step ends with a synchronization of the replicas (outer gradient), which {steps} has"
+            ),
+            fragments => writeln!(
+                text,
+                "the step ends with the synchronizations of all {fragments} fragments (outer gradient), each of which \
+                 {steps} has"
+            ),
+        };
     }
     text += "FLOPs of a step, of matmuls and attention:\n";
     let lines = [

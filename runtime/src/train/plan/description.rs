@@ -55,9 +55,21 @@ impl Plan {
 /// Describes the synchronization of replicas that train apart, on a line of its own.
 fn describe_local(config: &Config, local: LocalSgdConfig) -> String {
     format!(
-        "\nlocal SGD: {} train apart, and are synchronized after every {} (outer learning rate {}, momentum {})",
+        "\nlocal SGD: {} train apart, and {} after every {}{} (outer learning rate {}, momentum {})",
         counted(config.mesh.degree(AxisId::Dp), "replica"),
-        counted(local.steps as usize, "step"),
+        match local.fragments {
+            1 => "are synchronized".to_owned(),
+            fragments => format!("one of {fragments} fragments is synchronized"),
+        },
+        counted(local.turn_steps() as usize, "step"),
+        match local.delay {
+            0 => String::new(),
+            delay => format!(
+                ", in the {} before (alpha {})",
+                counted(delay as usize, "step"),
+                local.alpha
+            ),
+        },
         local.outer_lr,
         local.outer_momentum
     )

@@ -15,6 +15,8 @@ pub struct SavedReplicas {
     /// Replicas with optimizer state of their own; 0 if all share it, or have none.
     replicas: usize,
     has_momentum: bool,
+    /// Set if each replica has parameters of its own.
+    has_own_params: bool,
 }
 
 impl SavedReplicas {
@@ -25,12 +27,15 @@ impl SavedReplicas {
     /// synchronizations of the run.
     pub fn check(checkpoint: &Checkpoint, config: &Config) -> Result<SavedReplicas> {
         let replicas = replicas_in(checkpoint);
-        let has_momentum = state_kinds_in(checkpoint).contains(OuterSgd::KIND);
+        let kinds = state_kinds_in(checkpoint);
+        let has_momentum = kinds.contains(OuterSgd::KIND);
+        let has_own_params = kinds.iter().any(|kind| without_replica(kind) == OuterSgd::OWN_PARAMS);
+        let saved = SavedReplicas { replicas, has_momentum, has_own_params };
         let (folder, dp) = (checkpoint.folder().display(), config.mesh.degree(AxisId::Dp));
         let refuse = |message: String| Err(Error::Input(message));
         let Some(local) = &config.local_sgd else {
             if replicas == 0 && !has_momentum {
-                return Ok(SavedReplicas { replicas, has_momentum });
+                return Ok(saved);
             }
             return refuse(format!(
                 "--resume: {folder} was saved with --local-steps, and holds the state of replicas that train apart; \
@@ -65,13 +70,20 @@ impl SavedReplicas {
                 "--outer-momentum: {folder} {held}; use --outer-momentum {fix}"
             ));
         }
-        Ok(SavedReplicas { replicas, has_momentum })
+        if has_own_params && local.fragments == 1 && local.alpha == 0.0 {
+            return refuse(format!(
+                "--fragments: {folder} holds parameters of each replica, as it was saved with --fragments P or \
+                 --fragment-alpha; continue it with one of them, or begin from its exported model by --init-from"
+            ));
+        }
+        Ok(saved)
     }
 
     /// Returns the kinds of state of the optimizer among `kinds`, as its rule names them.
     pub fn kinds_of_rule<'a>(&self, kinds: &BTreeSet<&'a str>) -> BTreeSet<&'a str> {
-        let of_rule = kinds.iter().filter(|kind| **kind != OuterSgd::KIND);
-        of_rule.map(|kind| without_replica(kind)).collect()
+        let outer = [OuterSgd::KIND, OuterSgd::OWN_PARAMS];
+        let kinds = kinds.iter().map(|kind| without_replica(kind));
+        kinds.filter(|kind| !outer.contains(kind)).collect()
     }
 
     /// Returns the kinds of tensors that the checkpoint has to hold of a parameter with the state `kinds`.
@@ -83,6 +95,7 @@ impl SavedReplicas {
             }
         };
         let outer = self.has_momentum.then(|| OuterSgd::KIND.to_owned());
-        kinds.iter().flat_map(of_replicas).chain(outer).collect()
+        let own_params = self.has_own_params.then_some(&OuterSgd::OWN_PARAMS);
+        kinds.iter().chain(own_params).flat_map(of_replicas).chain(outer).collect()
     }
 }

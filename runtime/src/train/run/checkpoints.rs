@@ -77,22 +77,28 @@ impl<T: Task> RankLoop<'_, T> {
         self.finish_background_save(usize::MAX)?;
         self.check_finite(steps)?;
         let Some(SaveConfig { dir, .. }) = &self.plan.config.save else { return Ok(()) };
-        let (rank, params) = (&self.state.rank, self.state.built.params());
-        let training_state = self.state.training_state(&params);
+        let params = self.state.built.params();
         let keep = Keep { newest, is_best: self.keeps_best(steps) };
         let is_only_best = keep.is_best && !self.is_save_due(steps);
         let record =
             |own: &Evaluations<'_>| EvaluationRecord { is_only_best, ..own.record.clone() };
-        let state = || TrainState {
-            evaluation: self.evaluations.as_ref().map(record),
-            skipped: self.skipped.total,
-            ..train_state(self.plan, steps)
-        };
-        if in_background {
-            return self.background_save.start(rank, &training_state, dir, (steps, &state), keep);
+        let (evaluation, skipped) = (self.evaluations.as_ref().map(record), self.skipped.total);
+        let plan = self.plan;
+        let train_state =
+            || TrainState { evaluation: evaluation.clone(), skipped, ..train_state(plan, steps) };
+        let background_save = &mut self.background_save;
+        let bytes = self.state.with_shared_params(synchronized, |state| {
+            let (rank, training_state) = (&state.rank, state.training_state(&params));
+            let saved = (steps, &train_state as &dyn Fn() -> TrainState);
+            if in_background {
+                let started = background_save.start(rank, &training_state, dir, saved, keep);
+                return started.map(|()| None);
+            }
+            save_to_folder(rank, &training_state, ("--save", dir), saved, keep).map(Some)
+        })?;
+        if let Some(bytes) = bytes {
+            self.note_saved(steps, bytes);
         }
-        let bytes = save_to_folder(rank, &training_state, ("--save", dir), (steps, &state), keep)?;
-        self.note_saved(steps, bytes);
         Ok(())
     }
 

@@ -69,7 +69,14 @@ impl<T: Task> RankLoop<'_, T> {
     /// Evaluates a model that all replicas have on all validation batches. Returns `None` if the run has to end: a rank
     /// was asked to stop, or cannot read its data.
     fn evaluate(&mut self, synchronized: Synchronized) -> Result<Option<Evaluation>> {
-        let steps = synchronized.steps();
+        self.state.optimizer.show_shared_params(synchronized);
+        let evaluation = self.evaluate_shared(synchronized.steps());
+        self.state.optimizer.show_own_params();
+        evaluation
+    }
+
+    /// Evaluates the present parameters, after `steps` steps.
+    fn evaluate_shared(&mut self, steps: u64) -> Result<Option<Evaluation>> {
         let Some(own) = &mut self.evaluations else { return Ok(None) };
         let (start, span) = (Instant::now(), scope::begin_span());
         let (config, Validation { dataset, batches, .. }) = (&self.plan.config, own.validation);

@@ -102,12 +102,14 @@ impl<'a, T: Task> RankLoop<'a, T> {
             import_hf(folder, &plan.hf_names, &params).map_err(Error::of_flag("--init-from"))?;
         }
         let mut state = RankState::new(rank.clone(), built, pipeline, config)?;
+        let mut has_own_params = false;
         if let Some(checkpoint) = &plan.resume {
             let (optimizer, average) = (&mut state.optimizer, state.average.as_mut());
             let state = TrainingStateMut { params: &params, optimizer, average };
-            load_checkpoint(checkpoint, state).map_err(Error::of_flag("--resume"))?;
+            let loaded = load_checkpoint(checkpoint, state);
+            has_own_params = loaded.map_err(Error::of_flag("--resume"))?;
         }
-        state.optimizer.keep_params();
+        state.optimizer.begin(has_own_params);
         let is_loaded = plan.resume.is_some() || plan.weights.is_some();
         let infinite = if is_loaded { find_infinite_param(&rank, &params)? } else { None };
         let loaded_infinite = infinite.map(|param| param.path().to_owned());
@@ -244,7 +246,7 @@ impl<'a, T: Task> RankLoop<'a, T> {
         let micro_batches: Vec<MicroBatch<'_>> =
             (0..config.micro_batches).map(|index| batch.micro_batch(index)).collect();
         let sizes = [config.replica_batch(), config.seq];
-        let (micro_batches, synchronizes) = (&micro_batches[..], is_synchronized);
+        let (micro_batches, synchronizes) = (&micro_batches[..], true);
         let input = StepInput { step, start, sizes, micro_batches, synchronizes };
         let (state, graphs, task) = (&mut self.state, &mut self.graphs, &*self.task);
         let observed = self.observed.as_mut();

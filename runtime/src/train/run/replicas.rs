@@ -40,12 +40,13 @@ impl<T: Task> RankLoop<'_, T> {
         if !steps.is_multiple_of(every) {
             return Ok(());
         }
-        let steps = self.state.optimizer.synchronized_after(steps)?.steps();
+        let synchronized = self.state.optimizer.synchronized_after(steps)?;
+        let found = self.state.with_shared_params(synchronized, |state| {
+            let comms = state.rank.comms();
+            find_difference(&comms.uncounted_world(), comms.shape(), &state.built.params())
+        });
+        let Some(difference) = found? else { return Ok(()) };
         let rank = &self.state.rank;
-        let (world, shape) = (rank.comms().uncounted_world(), *rank.comms().shape());
-        let Some(difference) = find_difference(&world, &shape, &self.state.built.params())? else {
-            return Ok(());
-        };
         let is_first = rank.index() == 0;
         // An earlier state, which may be what the run goes on from.
         if let (Err(error), true) = (self.finish_background_save(usize::MAX), is_first) {

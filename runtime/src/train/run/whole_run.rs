@@ -5,11 +5,11 @@ use std::time::Instant;
 
 use crate::state_dict::export_hf;
 use crate::tensor::Rank;
+use crate::train::plan::Plan;
 use crate::train::record::MeasuredSteps;
 use crate::train::report::{
     Goodput, MetricsRecorder, Progress, StepHistory, StepObserver, StepUsage, memory_use,
 };
-use crate::train::run_optimizer::Synchronized;
 use crate::train::step::RankState;
 use crate::train::{Error, Result, Summary, Task};
 
@@ -17,6 +17,7 @@ use super::documents::DocumentsCheck;
 use super::failed_export::describe_repeated_export;
 use super::rank_loop::{RankLoop, call_all};
 use super::sample::sample_continuation;
+use super::shared::Shared;
 use super::stage_times::write_stage_times;
 use super::stop::{begin_end, elapsed_time};
 use super::targets::TargetCount;
@@ -93,10 +94,14 @@ impl<T: Task> RankLoop<'_, T> {
         };
         let synchronized = self.state.optimizer.synchronized_after(self.done)?;
         let mut average = self.state.average.take();
-        let (sample, prompt_len) = match &mut average {
-            Some(average) => average.with_average(|| self.export_and_sample(synchronized)),
-            None => self.export_and_sample(synchronized),
-        }?;
+        let (plan, shared, saved) = (self.plan, self.shared, self.saved);
+        let (sample, prompt_len) = self.state.with_shared_params(synchronized, |state| {
+            let end = || export_and_sample::<T>(state, (plan, shared), saved);
+            match &mut average {
+                Some(average) => average.with_average(end),
+                None => end(),
+            }
+        })?;
         report.memory = memory_use(&rank, &plan.memory)?;
         stage_times.and(reported)?;
         let history = history.unwrap_or_default();
@@ -121,21 +126,25 @@ impl<T: Task> RankLoop<'_, T> {
             prompt_len,
         })))
     }
+}
 
-    /// Exports the model, which all replicas have, and returns a sampled continuation with the length of its prompt;
-    /// nothing without `--sample-tokens`.
-    fn export_and_sample(&self, _: Synchronized) -> Result<(Vec<u32>, usize)> {
-        let RankState { rank, built, pipeline, .. } = &self.state;
-        if let (Some(folder), Some(format)) = (&self.plan.config.export_hf, &self.plan.export) {
-            let exported = export_hf(rank, folder, format, &self.plan.hf_names, &built.params());
-            exported.map_err(Error::of_flag("--export-hf")).map_err(|error| {
-                error.of_export(describe_repeated_export(self.plan, self.saved))
-            })?;
-        }
-        if self.plan.config.sample_tokens == 0 {
-            return Ok((Vec::new(), 0));
-        }
-        let model = &built.model;
-        self.shared.sample(|| sample_continuation::<T>(rank, model, pipeline.as_ref(), self.plan))
+/// Exports the model, which all replicas have, and returns a sampled continuation with the length of its prompt;
+/// nothing without `--sample-tokens`. `saved` is the number of steps in the last checkpoint.
+fn export_and_sample<T: Task>(
+    state: &RankState<T::Model>,
+    (plan, shared): (&Plan, &Shared),
+    saved: Option<u64>,
+) -> Result<(Vec<u32>, usize)> {
+    let RankState { rank, built, pipeline, .. } = state;
+    if let (Some(folder), Some(format)) = (&plan.config.export_hf, &plan.export) {
+        let exported = export_hf(rank, folder, format, &plan.hf_names, &built.params());
+        exported
+            .map_err(Error::of_flag("--export-hf"))
+            .map_err(|error| error.of_export(describe_repeated_export(plan, saved)))?;
     }
+    if plan.config.sample_tokens == 0 {
+        return Ok((Vec::new(), 0));
+    }
+    let model = &built.model;
+    shared.sample(|| sample_continuation::<T>(rank, model, pipeline.as_ref(), plan))
 }

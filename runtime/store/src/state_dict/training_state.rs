@@ -191,9 +191,11 @@ fn with_values<T>(
             SavedValues { param, kind, replica, values }
         })
         .collect();
-    let of_replica = state.optimizer.states().iter().map(|state| (state, replica_of(rank)));
+    let optimizer = state.optimizer;
+    let of_replica = optimizer.states().iter().chain(optimizer.replica_states());
+    let of_replica = of_replica.map(|state| (state, replica_of(rank)));
     let average = state.average.map_or(&[][..], Ema::states).iter();
-    let shared = state.optimizer.outer_states().iter().chain(average).map(|state| (state, None));
+    let shared = optimizer.outer_states().iter().chain(average).map(|state| (state, None));
     let unit_states: Vec<(&UnitState, Option<usize>, Vec<ParamRef>)> = of_replica
         .chain(shared)
         .map(|(unit_state, replica)| (unit_state, replica, unit_state.params()))
@@ -210,15 +212,20 @@ fn with_values<T>(
 
 /// Loads this rank's shards of the parameters that it owns. A moving average that the checkpoint lacks starts from the
 /// parameters, and the state of an outer optimizer from zeros. Replicas that train apart each begin with the state of
-/// all, if the checkpoint holds no other.
+/// all, if the checkpoint holds no other. Returns true if they have loaded parameters of their own.
 pub fn load_checkpoint(
     checkpoint: &Checkpoint,
     state: TrainingStateMut<'_>,
-) -> Result<(), CheckpointError> {
+) -> Result<bool, CheckpointError> {
     let rank = state.params.first().map(ParamRef::rank);
     let replica = rank.and_then(replica_of).filter(|_| replicas_in(checkpoint) > 0);
-    let has_outer = state_kinds_in(checkpoint).contains(OuterSgd::KIND);
-    checkpoint.fetch(needed_boxes(&state, (replica, has_outer)))?;
+    let kinds = state_kinds_in(checkpoint);
+    let has_outer = kinds.contains(OuterSgd::KIND);
+    let own_params = kind_of_replica(OuterSgd::OWN_PARAMS, replica);
+    let has_own_params =
+        !state.optimizer.replica_states().is_empty() && kinds.contains(&*own_params);
+    let held = HeldStates { replica, has_outer, has_own_params };
+    checkpoint.fetch(needed_boxes(&state, &held))?;
     for param in state.params.iter().filter(|param| param.is_owned()) {
         let mut block = vec![0.0; param.local_len()];
         let name = tensor_name(PARAMETER, None, param);
@@ -228,6 +235,9 @@ pub fn load_checkpoint(
     load_states(checkpoint, state.optimizer.states_mut(), replica)?;
     if has_outer {
         load_states(checkpoint, state.optimizer.outer_states_mut(), None)?;
+    }
+    if has_own_params {
+        load_states(checkpoint, state.optimizer.replica_states_mut(), replica)?;
     }
     let saved = &checkpoint.manifest().state;
     let applied = saved.step - saved.skipped;
@@ -240,21 +250,31 @@ pub fn load_checkpoint(
             average.restart();
         }
     }
-    Ok(())
+    Ok(has_own_params)
 }
 
-/// Returns the boxes of all tensors that [`load_checkpoint`] reads: of the optimizer those of `replica`, and those of
-/// an outer optimizer if the checkpoint `has_outer`.
+/// The states of an optimizer in a checkpoint.
+struct HeldStates {
+    /// The replica of this rank, if each has its own state.
+    replica: Option<usize>,
+    has_outer: bool,
+    has_own_params: bool,
+}
+
+/// Returns the boxes of all tensors that [`load_checkpoint`] reads.
 fn needed_boxes<'a>(
     state: &'a TrainingStateMut<'_>,
-    (replica, has_outer): (Option<usize>, bool),
+    held: &HeldStates,
 ) -> impl Iterator<Item = (String, TensorBox)> + 'a {
+    let (optimizer, replica) = (&state.optimizer, held.replica);
     let params = state.params.iter().filter(|param| param.is_owned());
     let params = params.map(|param| (tensor_name(PARAMETER, None, param), local_box(param)));
     let average = state.average.as_deref().map_or(&[][..], Ema::states);
-    let outer = if has_outer { state.optimizer.outer_states() } else { &[] };
+    let outer = if held.has_outer { optimizer.outer_states() } else { &[] };
     let shared = outer.iter().chain(average).map(|unit_state| (unit_state, None));
-    let states = state.optimizer.states().iter().map(move |unit_state| (unit_state, replica));
+    let own_params = if held.has_own_params { optimizer.replica_states() } else { &[] };
+    let states = optimizer.states().iter().chain(own_params);
+    let states = states.map(move |unit_state| (unit_state, replica));
     let states = states.chain(shared).flat_map(|(unit_state, replica)| {
         unit_state.params().into_iter().flat_map(move |param| {
             let kinds = unit_state.states_of(&param).into_iter().map(|(kind, _)| kind);

@@ -9,11 +9,37 @@ const LOCAL: &str = "--mesh dp=2 --steps 24 --local-steps 8";
 fn the_outer_optimizer_is_that_of_diloco() {
     let local = |line: &str| parse(line).unwrap().local_sgd;
     assert_eq!(local("--steps 24"), None);
-    let expected = LocalSgdConfig { steps: 8, outer_lr: 0.7, outer_momentum: 0.9 };
-    assert_eq!(local(LOCAL), Some(expected));
-    let expected = LocalSgdConfig { steps: 1, outer_lr: 1.0, outer_momentum: 0.0 };
+    let diloco = LocalSgdConfig {
+        steps: 8,
+        outer_lr: 0.7,
+        outer_momentum: 0.9,
+        fragments: 1,
+        delay: 0,
+        alpha: 0.0,
+    };
+    assert_eq!(local(LOCAL), Some(diloco));
+    let expected = LocalSgdConfig { steps: 1, outer_lr: 1.0, outer_momentum: 0.0, ..diloco };
     let line = "--steps 3 --local-steps 1 --outer-lr 1 --outer-momentum 0";
     assert_eq!(local(line), Some(expected));
+    let streaming = LocalSgdConfig { fragments: 2, delay: 1, alpha: 0.5, ..diloco };
+    assert_eq!(local(&format!("{LOCAL} --fragments 2 --fragment-delay 1")), Some(streaming));
+}
+
+#[test]
+fn fragments_take_turns() {
+    let line = format!("{LOCAL} --fragments 4");
+    let local = parse(&line).unwrap().local_sgd.unwrap();
+    let found: Vec<Option<usize>> = (0..=12).map(|steps| local.fragment_after(steps)).collect();
+    let expected: Vec<Option<usize>> = (0..=12)
+        .map(|steps| match steps {
+            2 | 10 => Some(0),
+            4 | 12 => Some(1),
+            6 => Some(2),
+            8 => Some(3),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(found, expected);
 }
 
 #[test]
@@ -30,6 +56,10 @@ fn wrong_local_steps_are_refused() {
         ("--local-steps -1", "--local-steps"),
         ("--outer-lr 1", "--outer-lr: needs --local-steps H"),
         ("--outer-momentum 0.9", "--outer-momentum: needs --local-steps H"),
+        ("--fragments 2", "--fragments: needs --local-steps H"),
+        ("--fragment-delay 0", "--fragment-delay: needs --local-steps H"),
+        ("--fragment-alpha 0.5", "--fragment-alpha: needs --local-steps H"),
+        ("--num-fragments 2", "--fragments P"),
         (
             "--mesh dp=2 --steps 24 --local-steps 25",
             "--local-steps: 25 is more than --steps 24, so the replicas would never be synchronized; use at most 24",
@@ -72,6 +102,21 @@ fn what_meets_no_synchronization_is_refused() {
             "--outer-momentum 0.9999999999",
             "--outer-momentum: the momentum must be at least 0 and below 1",
         ),
+        (
+            "--fragments 3",
+            "--fragments: 3 does not divide --local-steps 8, and each fragment has a turn of as many steps; use 2 \
+             fragments, or --local-steps 9",
+        ),
+        ("--fragments 9", "use 8 fragments, or --local-steps 9"),
+        ("--fragments 0", "--fragments: must be a whole number of at least 1"),
+        (
+            "--fragments 2 --fragment-delay 4",
+            "--fragment-delay: 4 is not less than the 4 steps of --local-steps 8 in which it is the turn of a \
+             fragment, and one is synchronized at a time; use at most 3",
+        ),
+        ("--fragments 8 --fragment-delay 1", "use 0, or a larger --local-steps"),
+        ("--fragment-delay 8", "use at most 7"),
+        ("--fragment-delay 1 --fragment-alpha 1", "--fragment-alpha: "),
         ("--ema 0.99", "--ema: averages the parameters of every step"),
         ("--noise-scale --metrics m.jsonl", "--noise-scale: compares parts of one batch"),
         ("--preflight", "--preflight: compares a run with one rank"),

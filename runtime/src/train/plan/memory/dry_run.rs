@@ -149,7 +149,7 @@ impl DryRun<'_> {
         let outcome = self.launch(position, settings, Some(&recorder), |rank| {
             let mut state = self.new_state::<T>(rank)?;
             self.run_steps::<T>(rank, &mut state, usize::MAX, || recorder.begin_step())?;
-            state.optimizer.synchronize();
+            state.optimizer.synchronize_all();
             Ok(Arc::new(recorder.end_step()))
         });
         outcome.map_err(Error::of_ranks)
@@ -198,23 +198,27 @@ impl DryRun<'_> {
             recorder.into_iter().for_each(StepRecorder::begin_step);
             start.replace(UsageStart::new(rank));
         };
+        state.optimizer.start_largest();
         self.run_steps::<T>(rank, &mut state, most_micro_batches, begin_step)?;
         let is_whole = state.pipeline.is_some() || self.config.micro_batches <= most_micro_batches;
         let usage = is_whole.then(|| start.borrow().end(rank));
-        let ((), outer) = StepUsage::of(rank, || state.optimizer.synchronize());
+        let ((), outer) = StepUsage::of(rank, || state.optimizer.synchronize_all());
         let every = self.config.local_sgd.map_or(1, |local| local.steps);
         let usage = usage.map(|usage| usage.with_share(&outer, every));
         let log = recorder.map(|recorder| Arc::new(recorder.end_step()));
         drop(copy);
         let steps = peaks_of(rank);
         let uses_documents = rank.has_used_documents();
-        self.evaluate::<T>(rank, &state)?;
-        let average = state.average.take();
-        let end = || self.export_and_sample::<T>(rank, &state);
-        let without_sample = match average {
-            Some(mut average) => average.with_average(end),
-            None => end(),
-        }?;
+        let (synchronized, average) =
+            (state.optimizer.synchronized_after(0)?, state.average.take());
+        let without_sample = state.with_shared_params(synchronized, |state| {
+            self.evaluate::<T>(rank, state)?;
+            let end = || self.export_and_sample::<T>(rank, state);
+            match average {
+                Some(mut average) => average.with_average(end),
+                None => end(),
+            }
+        })?;
         // On a device, the copies are in other memory.
         let ranks = rank.comms().shape().world_size() / rank.degree(AxisId::Pp);
         let not_copied =
