@@ -32,6 +32,9 @@ struct AwaitedMessage {
     bytes: usize,
 }
 
+// SAFETY: the memory is that of the call, which moves to another thread together with the message.
+unsafe impl Send for AwaitedMessage {}
+
 #[derive(Clone, Copy)]
 struct Message {
     /// Group rank of the other member.

@@ -1,7 +1,6 @@
-//! Calls in progress on the thread of MPI.
+//! Calls in progress.
 
 use std::sync::Arc;
-use std::sync::mpsc::SyncSender;
 use std::time::{Duration, Instant};
 
 use meshwright_backend::{Buffer, CachingAllocator, DType};
@@ -27,18 +26,10 @@ pub struct MpiJob {
     pub memory: CallMemory,
     /// Set if the destination is also the source.
     pub in_place: bool,
-    pub reply: MpiReply,
+    /// The recipient of the outcome. `None` for a send, which nothing waits for.
+    pub reply: Option<Promise>,
     /// The time limit, from the time on at which the call is in progress.
     pub limit: Duration,
-}
-
-/// The recipient of the outcome of a call.
-pub enum MpiReply {
-    /// The waiting caller.
-    Blocking(SyncSender<Result<Option<Buffer>, CommError>>),
-    Asynchronous(Promise),
-    /// None: the call is a send, which nothing waits for.
-    None,
 }
 
 /// A job whose messages may be in progress.
@@ -174,7 +165,7 @@ impl RunningMpiJob {
         } else {
             member.accounting.finish_transfer(&call, self.start);
         }
-        reply.send(Ok(memory.into_target()));
+        report(reply, Ok(memory.into_target()));
     }
 
     /// Ends the call with an error. The memory that messages in progress may still use is leaked.
@@ -182,7 +173,7 @@ impl RunningMpiJob {
         if self.exchange.is_some() {
             self.job.memory.leak();
         }
-        self.job.reply.send(Err(error));
+        report(self.job.reply, Err(error));
     }
 }
 
@@ -194,18 +185,13 @@ impl MpiJob {
 
     /// Ends a call that has not begun.
     pub fn refuse(self, error: CommError) {
-        self.reply.send(Err(error));
+        report(self.reply, Err(error));
     }
 }
 
-impl MpiReply {
-    fn send(self, outcome: Result<Option<Buffer>, CommError>) {
-        match self {
-            // The caller waits.
-            MpiReply::Blocking(caller) => drop(caller.send(outcome)),
-            MpiReply::Asynchronous(promise) => promise.fulfill(outcome),
-            MpiReply::None => {}
-        }
+fn report(reply: Option<Promise>, outcome: Result<Option<Buffer>, CommError>) {
+    if let Some(promise) = reply {
+        promise.fulfill(outcome);
     }
 }
 
