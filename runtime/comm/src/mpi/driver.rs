@@ -1,7 +1,7 @@
 //! The threads that advance the calls of a rank, one at a time.
 //!
-//! A thread that waits for a call advances all calls itself, so none has to wake another. A thread of the engine does so
-//! while calls are in progress that nobody waits for.
+//! A thread that waits for a call advances all calls itself, so none has to wake another. A thread of the engine
+//! advances calls that nobody waits for.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{SendError, Sender, channel};
@@ -17,8 +17,8 @@ use super::library::MpiLibrary;
 use super::progress::MpiProgress;
 use super::scratch::ScratchAllocator;
 
-/// Tests without progress before a thread yields: a yield to a busy thread takes milliseconds.
-const SPINS: u32 = 32;
+/// Tests without progress before a thread yields, for a member that is slightly late.
+const SPINS: u32 = 8;
 /// Time without progress after which a thread sleeps between tests. Before that it yields: a thread that sleeps
 /// limits the bandwidth, and one that never does takes a core from computation.
 const YIELD_TIME: Duration = Duration::from_millis(2);

@@ -30,6 +30,8 @@ struct AwaitedMessage {
     peer: usize,
     data: *mut u8,
     bytes: usize,
+    /// An empty message, by which the sender announces that it has arrived at the call.
+    is_announcement: bool,
 }
 
 // SAFETY: the memory is that of the call, which moves to another thread together with the message.
@@ -59,25 +61,36 @@ pub struct CallTag {
 }
 
 impl MpiExchange {
-    /// Starts to send messages of `tag`, and to wait for those to receive.
+    /// Starts to send messages of `tag`, and to wait for those to receive. It begins with an empty message to and from
+    /// each member of `announced`.
     ///
     /// # Safety
     /// The buffers of `memory` must live, and the runs not be used otherwise, until the exchange is complete.
     pub unsafe fn start(
         (library, comm, tag): (&MpiLibrary, MpiComm, CallTag),
         memory: &mut CallMemory,
-        sends: &[MpiTransfer],
-        receives: &[MpiTransfer],
+        announced: impl Iterator<Item = usize>,
+        (sends, receives): (&[MpiTransfer], &[MpiTransfer]),
     ) -> Result<MpiExchange, MpiExchangeError> {
         let mut exchange = MpiExchange::default();
+        for peer in announced {
+            let data = std::ptr::dangling_mut();
+            let awaited = AwaitedMessage { peer, data, bytes: 0, is_announcement: true };
+            exchange.awaited.push(awaited);
+            // SAFETY: the message is empty.
+            let sent = unsafe { library.send((comm, peer, tag.own), data, 0) };
+            exchange.add(peer, sent)?;
+        }
         for MpiTransfer { peer, run } in receives {
             let data = memory.write_address(run);
             let awaited = |(start, bytes)| {
                 let data = data.wrapping_add(start);
-                AwaitedMessage { peer: *peer, data, bytes }
+                AwaitedMessage { peer: *peer, data, bytes, is_announcement: false }
             };
             exchange.awaited.extend(pieces(run.bytes.len()).map(awaited));
         }
+        // Stable: the announcement of a member comes first.
+        exchange.awaited.sort_by_key(|message| message.peer);
         for MpiTransfer { peer, run } in sends {
             let data = memory.read_address(run);
             for (start, bytes) in pieces(run.bytes.len()) {
@@ -137,7 +150,7 @@ impl MpiExchange {
         (library, comm, tag): (&MpiLibrary, MpiComm, CallTag),
     ) -> Result<usize, MpiExchangeError> {
         let (mut arrived, mut index, mut missing) = (0, 0, None);
-        while let Some(AwaitedMessage { peer, data, bytes }) = self.awaited.get(index) {
+        while let Some(AwaitedMessage { peer, data, bytes, .. }) = self.awaited.get(index) {
             let (peer, data, bytes) = (*peer, *data, *bytes);
             let failed = |problem| MpiExchangeError::MpiLibrary { peer, problem };
             let probed = if missing == Some(peer) {
@@ -164,6 +177,11 @@ impl MpiExchange {
     /// Returns true if a message has not arrived yet.
     pub fn awaits_arrival(&self) -> bool {
         !self.awaited.is_empty()
+    }
+
+    /// Returns true if the announcement of a member has not arrived yet.
+    pub fn awaits_announcement(&self) -> bool {
+        self.awaited.iter().any(|message| message.is_announcement)
     }
 
     /// Returns true if a message is sent, or has arrived.

@@ -12,7 +12,7 @@ use super::exchange::{CallTag, MpiExchange, MpiExchangeError};
 use super::failure::NumberedCall;
 use super::library::{MpiComm, MpiLibrary};
 use super::memory::CallMemory;
-use super::plan::{CallPlan, CallStep, MemoryRegion, MemoryRun, MpiTransfer, plan_call};
+use super::plan::{CallPlan, CallStep, plan_call};
 
 /// Time from which on a step of a call is noted. Most take microseconds.
 const LONG_STEP: Duration = Duration::from_millis(1);
@@ -102,33 +102,31 @@ impl RunningMpiJob {
         let mut has_advanced = false;
         loop {
             if let Some(exchange) = &mut self.exchange {
-                let had_begun = exchange.has_begun();
+                let (had_begun, awaited) = (exchange.has_begun(), exchange.awaits_announcement());
                 has_advanced |= exchange.advance((library, comm, self.tag))? > 0;
-                if exchange.has_begun() && !had_begun && self.job.call.op.is_point_to_point() {
-                    // The transfer of a receive begins with the arrival of its message.
+                // The transfer of a receive begins with the arrival of its message.
+                let is_received =
+                    !had_begun && exchange.has_begun() && self.job.call.op.is_point_to_point();
+                if is_received || awaited && !exchange.awaits_announcement() {
                     self.start = transfer_start(&self.job);
                 }
                 if !exchange.is_complete() {
                     return Ok(has_advanced);
                 }
                 self.exchange = None;
-                if matches!(self.plan.steps.get(self.next - 1), Some(CallStep::Arrive)) {
-                    self.start = transfer_start(&self.job);
-                }
             }
             let Some(step) = self.plan.steps.get(self.next) else { return Ok(has_advanced) };
             (self.next, has_advanced) = (self.next + 1, true);
             let memory = &mut self.job.memory;
             let at = (library, comm, self.tag);
-            // SAFETY: the buffers live in this job until the exchange is complete, or are leaked; lent memory until the
-            // reply, which follows it.
             self.exchange = match step {
-                CallStep::Arrive => {
-                    let all = empty_messages(&self.job.member);
-                    Some(unsafe { MpiExchange::start(at, memory, &all, &all)? })
-                }
-                CallStep::Exchange { sends, receives } => {
-                    Some(unsafe { MpiExchange::start(at, memory, sends, receives)? })
+                CallStep::Exchange { is_announced, sends, receives } => {
+                    let member = &self.job.member;
+                    let others = (0..member.size())
+                        .filter(|peer| *is_announced && *peer != member.group_rank());
+                    // SAFETY: the buffers live in this job until the exchange is complete, or are leaked; lent memory
+                    // until the outcome, which follows it.
+                    Some(unsafe { MpiExchange::start(at, memory, others, (sends, receives))? })
                 }
                 local => {
                     memory.run_step(local, self.job.call.dtype.unwrap_or(DType::F32));
@@ -201,11 +199,4 @@ fn transfer_start(job: &MpiJob) -> TransferStart {
     } else {
         TransferStart::blocking(Instant::now())
     }
-}
-
-/// Returns an empty message for each other member.
-fn empty_messages(member: &GroupMember) -> Vec<MpiTransfer> {
-    let run = MemoryRun { region: MemoryRegion::Scratch, bytes: 0..0 };
-    let others = (0..member.size()).filter(|peer| *peer != member.group_rank());
-    others.map(|peer| MpiTransfer { peer, run: run.clone() }).collect()
 }

@@ -116,7 +116,7 @@ impl CallMemory {
                 // Reductions of integers are refused before.
                 DType::F32 | DType::U32 => self.reduce::<f32>(*op, operands, to),
             },
-            CallStep::Arrive | CallStep::Exchange { .. } => {}
+            CallStep::Exchange { .. } => {}
         }
     }
 
