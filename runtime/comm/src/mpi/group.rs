@@ -1,6 +1,5 @@
 //! One rank in a process group: the issue of its calls.
 
-use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -8,7 +7,6 @@ use std::time::{Duration, Instant};
 use meshwright_backend::Category;
 
 use crate::accounting::TransferStart;
-use crate::blocks::run_of;
 use crate::{
     Call, CommError, CommOp, Completion, FILE_TIME_LIMIT, GroupMember, Operands, ProcessGroup,
     Promise,
@@ -123,10 +121,8 @@ impl MpiGroup {
     /// Carries out a blocking call.
     fn run(&self, call: &Arc<Call>, mut operands: Operands<'_>) -> Completion {
         let in_place = matches!(&operands, Operands::Borrowed { src: None, .. });
-        let written = self.written_elements(&call.op, &operands);
-        let allocator = self.shared.scratch.get();
         // SAFETY: this function returns after the outcome.
-        let memory = unsafe { CallMemory::lent(&operands, written.is_some(), allocator) };
+        let memory = unsafe { CallMemory::lent(&mut operands) };
         let (promise, completion) = Completion::promised(self.shared.rank);
         if let Err(error) = self.submit(call, memory, in_place, Some(promise)) {
             return Completion::completed(Err(error));
@@ -136,29 +132,7 @@ impl MpiGroup {
             CommError::Closed { .. } => self.shared.closed(),
             other => other,
         });
-        let copied = outcome.map(|result| {
-            if let (Some(elements), Some(Some(result)), (_, Some(mut dst))) =
-                (written, result.claim(), operands.views_mut())
-            {
-                let from = result.view().slice(elements.clone());
-                dst.slice(elements).bytes_mut().copy_from_slice(from.bytes());
-            }
-            None
-        });
-        Completion::completed(copied)
-    }
-
-    /// Returns the elements of the destination that a blocking call writes on this member, if any.
-    fn written_elements(&self, op: &CommOp, operands: &Operands<'_>) -> Option<Range<usize>> {
-        let own = self.member.group_rank();
-        let (src, dst) = operands.views();
-        let len = dst?.len();
-        match op {
-            CommOp::Broadcast { root, .. } if root.group_rank == own => None,
-            CommOp::Reduce { root, .. } if root.group_rank != own => None,
-            CommOp::ReduceScatter { blocks } if src.is_none() => Some(run_of(&blocks.lens, own)),
-            _ => Some(0..len),
-        }
+        Completion::completed(outcome.map(|_| None))
     }
 
     fn submit(

@@ -53,7 +53,7 @@ impl RunningMpiJob {
         (tag, number): (CallTag, u64),
         allocator: &Arc<CachingAllocator>,
     ) -> RunningMpiJob {
-        let plan = plan_call(&job.call, &job.member, job.in_place);
+        let plan = plan_call(&job.call, &job.member, (job.in_place, job.memory.owns_target()));
         job.memory.add_scratch(plan.scratch, allocator);
         let start = transfer_start(&job);
         let begun = Instant::now();

@@ -73,17 +73,24 @@ struct Planner {
     dtype: DType,
     me: usize,
     size: usize,
+    owns_target: bool,
     /// Set if the next exchange is announced.
     is_announced: bool,
     plan: CallPlan,
 }
 
-/// Plans a call, in place if it has no other source than its destination.
-pub fn plan_call(call: &Call, member: &GroupMember, in_place: bool) -> CallPlan {
+/// Plans a call, in place if it has no other source than its destination. MPI writes the destination only if the call
+/// `owns_target`.
+pub fn plan_call(
+    call: &Call,
+    member: &GroupMember,
+    (in_place, owns_target): (bool, bool),
+) -> CallPlan {
     let (me, size) = (member.group_rank(), member.size());
     // A barrier has no elements.
     let dtype = call.dtype.unwrap_or(DType::F32);
-    let mut planner = Planner { dtype, me, size, is_announced: false, plan: CallPlan::default() };
+    let plan = CallPlan::default();
+    let mut planner = Planner { dtype, me, size, owns_target, is_announced: false, plan };
     planner.plan_op(&call.op, in_place);
     planner.plan
 }
@@ -318,9 +325,19 @@ impl Planner {
         operands.into_iter().map(|operand| operand.run).collect()
     }
 
-    fn exchange(&mut self, sends: Vec<MpiTransfer>, receives: Vec<MpiTransfer>) {
+    /// Exchanges messages. What MPI must not receive in its place is copied there afterwards.
+    fn exchange(&mut self, sends: Vec<MpiTransfer>, mut receives: Vec<MpiTransfer>) {
         let is_announced = std::mem::take(&mut self.is_announced);
+        let mut copies = Vec::new();
+        for MpiTransfer { run, .. } in &mut receives {
+            if run.region == MemoryRegion::Target && !self.owns_target {
+                let from = self.add_scratch(run.bytes.len() / self.dtype.bytes());
+                copies
+                    .push(CallStep::Copy { from: from.clone(), to: std::mem::replace(run, from) });
+            }
+        }
         self.plan.steps.push(CallStep::Exchange { is_announced, sends, receives });
+        self.plan.steps.extend(copies);
     }
 
     /// The other members, beginning behind this one, so that not all send to the same one first.
