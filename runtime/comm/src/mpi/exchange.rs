@@ -1,6 +1,7 @@
 //! Messages in progress.
 
 use std::ffi::c_int;
+use std::time::Instant;
 
 use super::library::{MessageArrival, MpiComm, MpiLibrary, MpiRequest};
 use super::memory::CallMemory;
@@ -22,6 +23,8 @@ pub struct MpiExchange {
     messages: Vec<Message>,
     /// Number of requests that are not complete.
     open: usize,
+    /// The time at which the last announcement has arrived; without announcements, the first message.
+    begun: Option<Instant>,
 }
 
 /// A message that is received after its arrival.
@@ -150,8 +153,8 @@ impl MpiExchange {
         (library, comm, tag): (&MpiLibrary, MpiComm, CallTag),
     ) -> Result<usize, MpiExchangeError> {
         let (mut arrived, mut index, mut missing) = (0, 0, None);
-        while let Some(AwaitedMessage { peer, data, bytes, .. }) = self.awaited.get(index) {
-            let (peer, data, bytes) = (*peer, *data, *bytes);
+        while let Some(message) = self.awaited.get(index) {
+            let AwaitedMessage { peer, data, bytes, is_announcement } = *message;
             let failed = |problem| MpiExchangeError::MpiLibrary { peer, problem };
             let probed = if missing == Some(peer) {
                 None
@@ -164,6 +167,10 @@ impl MpiExchange {
             };
             if !(tag.matches)(sent.tag, tag.own) || sent.bytes != bytes {
                 return Err(MpiExchangeError::Other { peer, sent });
+            }
+            if is_announcement || self.begun.is_none() {
+                // Before the data is received, which the library may do at once.
+                self.begun = Some(Instant::now());
             }
             // SAFETY: as the caller of `start` guarantees; the message has the length of the memory.
             let received = unsafe { library.receive_arrived(message, data, bytes) };
@@ -179,14 +186,9 @@ impl MpiExchange {
         !self.awaited.is_empty()
     }
 
-    /// Returns true if the announcement of a member has not arrived yet.
-    pub fn awaits_announcement(&self) -> bool {
-        self.awaited.iter().any(|message| message.is_announcement)
-    }
-
-    /// Returns true if a message is sent, or has arrived.
-    pub fn has_begun(&self) -> bool {
-        !self.messages.is_empty()
+    /// Returns the time at which the last announcement has arrived so far; without announcements, the first message.
+    pub fn begun(&self) -> Option<Instant> {
+        self.begun
     }
 
     /// Returns true if all messages are complete.

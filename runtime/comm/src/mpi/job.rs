@@ -55,8 +55,8 @@ impl RunningMpiJob {
     ) -> RunningMpiJob {
         let plan = plan_call(&job.call, &job.member, (job.in_place, job.memory.owns_target()));
         job.memory.add_scratch(plan.scratch, allocator);
-        let start = transfer_start(&job);
         let begun = Instant::now();
+        let start = transfer_start(&job, begun);
         RunningMpiJob { job, plan, next: 0, exchange: None, tag, number, begun, start }
     }
 
@@ -102,13 +102,13 @@ impl RunningMpiJob {
         let mut has_advanced = false;
         loop {
             if let Some(exchange) = &mut self.exchange {
-                let (had_begun, awaited) = (exchange.has_begun(), exchange.awaits_announcement());
                 has_advanced |= exchange.advance((library, comm, self.tag))? > 0;
+                let step = self.plan.steps.get(self.next - 1);
                 // The transfer of a receive begins with the arrival of its message.
-                let is_received =
-                    !had_begun && exchange.has_begun() && self.job.call.op.is_point_to_point();
-                if is_received || awaited && !exchange.awaits_announcement() {
-                    self.start = transfer_start(&self.job);
+                let is_timed = self.job.call.op.is_point_to_point()
+                    || matches!(step, Some(CallStep::Exchange { is_announced: true, .. }));
+                if let (true, Some(begun)) = (is_timed, exchange.begun()) {
+                    self.start = transfer_start(&self.job, begun);
                 }
                 if !exchange.is_complete() {
                     return Ok(has_advanced);
@@ -193,10 +193,10 @@ fn report(reply: Option<Promise>, outcome: Result<Option<Buffer>, CommError>) {
     }
 }
 
-fn transfer_start(job: &MpiJob) -> TransferStart {
+fn transfer_start(job: &MpiJob, at: Instant) -> TransferStart {
     if job.call.asynchronous {
-        job.member.accounting.start_transfer()
+        TransferStart { at, exposed: job.member.accounting.clock.read(at) }
     } else {
-        TransferStart::blocking(Instant::now())
+        TransferStart::blocking(at)
     }
 }
