@@ -17,10 +17,9 @@ use super::library::MpiLibrary;
 use super::progress::MpiProgress;
 use super::scratch::ScratchAllocator;
 
-/// Tests without progress before a thread yields, for a member that is slightly late.
-const SPINS: u32 = 8;
 /// Time without progress after which a thread sleeps between tests. Before that it yields: a thread that sleeps
-/// limits the bandwidth, and one that never does takes a core from computation.
+/// limits the bandwidth, and one that never does takes a core from computation. It yields at once: on a busy machine, a
+/// thread that spins first loses its core for longer.
 const YIELD_TIME: Duration = Duration::from_millis(2);
 /// Sleep between tests.
 const SLEEP: Duration = Duration::from_micros(50);
@@ -85,7 +84,7 @@ impl MpiDriver {
             return;
         }
         self.waiting.fetch_add(1, Ordering::Relaxed);
-        let mut pauses = Pauses::new();
+        let mut last_progress = Instant::now();
         loop {
             let mut progress = self.lock();
             let has_advanced = progress.as_mut().is_some_and(MpiProgress::advance);
@@ -100,7 +99,7 @@ impl MpiDriver {
                 return;
             }
             drop(progress);
-            pauses.pause(has_advanced, thread::sleep);
+            pause(has_advanced, &mut last_progress, thread::sleep);
         }
     }
 
@@ -113,7 +112,7 @@ impl MpiDriver {
     /// Advances calls that nobody waits for, on the thread of the engine, until its end. Returns the library if all
     /// ranks have finished, so that its use may end.
     pub fn advance_others(&self) -> Option<MpiLibrary> {
-        let mut pauses = Pauses::new();
+        let mut last_progress = Instant::now();
         loop {
             // Before the calls: those that were issued before the end are completed.
             let end = self.end.get();
@@ -137,9 +136,9 @@ impl MpiDriver {
             drop(open);
             if has_other || is_idle && end.is_none() {
                 thread::park();
-                pauses = Pauses::new();
+                last_progress = Instant::now();
             } else {
-                pauses.pause(has_advanced, thread::park_timeout);
+                pause(has_advanced, &mut last_progress, thread::park_timeout);
             }
         }
     }
@@ -149,29 +148,13 @@ impl MpiDriver {
     }
 }
 
-/// The pauses of a thread between tests.
-struct Pauses {
-    last_progress: Instant,
-    /// Tests without progress.
-    tests: u32,
-}
-
-impl Pauses {
-    fn new() -> Pauses {
-        Pauses { last_progress: Instant::now(), tests: 0 }
-    }
-
-    /// Pauses, unless the last test has made progress.
-    fn pause(&mut self, has_advanced: bool, sleep: fn(Duration)) {
-        if has_advanced {
-            *self = Pauses::new();
-        } else if self.tests < SPINS {
-            self.tests += 1;
-            std::hint::spin_loop();
-        } else if self.last_progress.elapsed() < YIELD_TIME {
-            thread::yield_now();
-        } else {
-            sleep(SLEEP);
-        }
+/// Pauses between two tests, unless the last one has made progress.
+fn pause(has_advanced: bool, last_progress: &mut Instant, sleep: fn(Duration)) {
+    if has_advanced {
+        *last_progress = Instant::now();
+    } else if last_progress.elapsed() < YIELD_TIME {
+        thread::yield_now();
+    } else {
+        sleep(SLEEP);
     }
 }
