@@ -26,8 +26,11 @@ enum CompletionState {
 
 struct Observed {
     state: CompletionState,
-    at_wait: Box<dyn FnOnce() + Send + Sync>,
+    at_wait: AtWait,
 }
+
+/// A function to call at a wait. Its argument returns true once the outcome is known.
+type AtWait = Box<dyn FnOnce(&dyn Fn() -> bool) + Send + Sync>;
 
 /// The receiving end of a [`Promise`].
 pub(super) struct Promised {
@@ -54,8 +57,11 @@ impl Completion {
         CompletionState::Known(outcome).into()
     }
 
-    /// Calls `at_wait` when the rank waits for the outcome.
-    pub(super) fn and_at_wait(self, at_wait: impl FnOnce() + Send + Sync + 'static) -> Completion {
+    /// Calls `at_wait` when the rank waits for the outcome, with a function that returns true once it is known.
+    pub(super) fn and_at_wait(
+        self,
+        at_wait: impl FnOnce(&dyn Fn() -> bool) + Send + Sync + 'static,
+    ) -> Completion {
         let observed = Observed { state: self.0, at_wait: Box::new(at_wait) };
         CompletionState::Observed(Box::new(observed)).into()
     }
@@ -117,7 +123,7 @@ impl CompletionState {
             CompletionState::Promised(promised) => promised.wait(),
             CompletionState::Observed(observed) => {
                 let Observed { state, at_wait } = *observed;
-                at_wait();
+                at_wait(&|| state.has_outcome());
                 state.wait()
             }
         }

@@ -63,7 +63,7 @@ impl ObservedGroup {
             return completion;
         }
         let observer = Arc::clone(&self.engine.observer);
-        completion.and_at_wait(move || observer.call_awaited(number))
+        completion.and_at_wait(move |_| observer.call_awaited(number))
     }
 }
 

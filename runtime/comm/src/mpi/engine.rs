@@ -1,7 +1,7 @@
 //! The MPI engine of one rank.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, channel, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -12,10 +12,10 @@ use meshwright_mesh::MeshShape;
 use crate::group_member::axes_of_several;
 use crate::{CommError, Engine, GroupMember, Peers, ProcessGroup, RankExit};
 
+use super::driver::{EngineEnd, MpiDriver};
 use super::group::{MpiGroup, MpiShared};
 use super::groups::{GroupIndices, MpiGroups};
-use super::library::MpiLibrary;
-use super::progress::{EngineRequest, MpiProgress};
+use super::library::{MpiLibrary, MpiResult};
 use super::scratch::ScratchAllocator;
 
 /// Period of checks of peers during the start.
@@ -69,7 +69,6 @@ impl MpiEngine {
     /// after the time limit.
     pub fn new(settings: MpiSettings) -> Result<Arc<MpiEngine>, MpiStartError> {
         let MpiSettings { shape, rank, timeout, ref peers } = settings;
-        let (requests, received) = channel();
         let (started, start) = sync_channel(1);
         let (end, ended) = sync_channel(2);
         let (failure, scratch) = (Arc::new(OnceLock::new()), Arc::new(ScratchAllocator::new()));
@@ -77,16 +76,20 @@ impl MpiEngine {
             let (peers, failure, scratch) =
                 (Arc::clone(peers), Arc::clone(&failure), Arc::clone(&scratch));
             move || {
-                if let Some((library, groups)) = start_library(&shape, rank, &started) {
-                    let progress =
-                        MpiProgress::new(rank, (library, groups), scratch, peers, failure);
-                    let library = progress.run(&received);
+                let driver = start_library(&shape, rank).map(|(library, groups, indices)| {
+                    let at = (library, groups);
+                    (indices, Arc::new(MpiDriver::new(rank, at, scratch, peers, failure)))
+                });
+                let thread = driver.as_ref().ok().map(|(_, driver)| Arc::clone(driver));
+                // Nobody waits for a start that has taken too long.
+                if let (Ok(()), Some(driver)) = (started.send(driver), thread) {
+                    let library = driver.advance_others();
                     let _ = end.send(());
                     if let Some(library) = library {
                         library.finalize();
                     }
+                    let _ = end.send(());
                 }
-                let _ = end.send(());
             }
         };
         let failed = |problem: String| CommError::Engine { rank, call: STARTING.into(), problem };
@@ -94,10 +97,10 @@ impl MpiEngine {
             .name(format!("rank {rank} mpi"))
             .spawn(run)
             .map_err(|error| failed(format!("its thread could not be started: {error}")))?;
-        let groups = wait_for_start(&start, &settings)?;
+        let (groups, driver) = wait_for_start(&start, &settings)?;
         let waits_for_files = AtomicBool::new(false);
         let shared =
-            Arc::new(MpiShared { rank, timeout, waits_for_files, requests, scratch, failure });
+            Arc::new(MpiShared { rank, timeout, waits_for_files, driver, scratch, failure });
         let (peers, ended) = (Arc::clone(peers), Mutex::new(Some(ended)));
         Ok(Arc::new(MpiEngine { shape, groups, peers, shared, ended }))
     }
@@ -106,59 +109,46 @@ impl MpiEngine {
 /// The start, in error messages.
 const STARTING: &str = "start of MPI";
 
-type Started = Result<GroupIndices, String>;
+/// The groups and the driver, or the reason why this process cannot be a rank.
+type Started = Result<(GroupIndices, Arc<MpiDriver>), String>;
 
 fn is_set(variable: &str) -> bool {
     std::env::var_os(variable).is_some_and(|value| !value.is_empty())
 }
 
-/// Initializes the library on its thread, and reports the groups, or the reason why this process cannot be a rank.
+/// Initializes the library on the thread of the engine, which also has to end its use.
 fn start_library(
     shape: &MeshShape,
     rank: usize,
-    started: &SyncSender<Started>,
-) -> Option<(MpiLibrary, MpiGroups)> {
-    let start = || {
-        if is_set("OMPI_COMM_WORLD_SIZE") && !is_set("HOME") {
-            return Err(
-                "HOME is not set, without which Open MPI ends the process; set it to a folder"
-                    .into(),
-            );
-        }
-        let library = MpiLibrary::initialize()?;
-        let (ranks, processes) = (shape.world_size(), library.size(library.world())?);
-        if processes != ranks {
-            return Err(format!(
-                "MPI has started {processes} process{} together, but the run has {ranks} ranks: start it by the mpirun \
-                 or mpiexec of the MPI library that this program was built with, as in `mpirun -n {ranks} ..`",
-                if processes == 1 { "" } else { "es" }
-            ));
-        }
-        let (groups, indices) = MpiGroups::create(&library, shape, rank)?;
-        Ok((library, groups, indices))
-    };
-    match start() {
-        Ok((library, groups, indices)) => {
-            let _ = started.send(Ok(indices));
-            Some((library, groups))
-        }
-        Err(problem) => {
-            let _ = started.send(Err(problem));
-            None
-        }
+) -> MpiResult<(MpiLibrary, MpiGroups, GroupIndices)> {
+    if is_set("OMPI_COMM_WORLD_SIZE") && !is_set("HOME") {
+        return Err(
+            "HOME is not set, without which Open MPI ends the process; set it to a folder".into()
+        );
     }
+    let library = MpiLibrary::initialize()?;
+    let (ranks, processes) = (shape.world_size(), library.size(library.world())?);
+    if processes != ranks {
+        return Err(format!(
+            "MPI has started {processes} process{} together, but the run has {ranks} ranks: start it by the mpirun or \
+             mpiexec of the MPI library that this program was built with, as in `mpirun -n {ranks} ..`",
+            if processes == 1 { "" } else { "es" }
+        ));
+    }
+    let (groups, indices) = MpiGroups::create(&library, shape, rank)?;
+    Ok((library, groups, indices))
 }
 
 /// Waits until the thread has started the library, which waits for the other ranks.
 fn wait_for_start(
     start: &Receiver<Started>,
     settings: &MpiSettings,
-) -> Result<GroupIndices, MpiStartError> {
+) -> Result<(GroupIndices, Arc<MpiDriver>), MpiStartError> {
     let (begin, rank) = (Instant::now(), settings.rank);
     let failed = |problem: String| CommError::Engine { rank, call: STARTING.into(), problem };
     loop {
         match start.recv_timeout(CHECK_PERIOD) {
-            Ok(groups) => return groups.map_err(MpiStartError::Refused),
+            Ok(started) => return started.map_err(MpiStartError::Refused),
             Err(RecvTimeoutError::Disconnected) => {
                 return Err(failed("its thread has panicked".into()).into());
             }
@@ -190,8 +180,7 @@ impl Engine for MpiEngine {
     fn leave(&self, exit: &RankExit) {
         let ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner).take();
         if *exit == RankExit::Returned {
-            let limit = self.shared.time_limit();
-            let _ = self.shared.requests.send(EngineRequest::Finish(limit));
+            self.shared.driver.end(EngineEnd::Finish(self.shared.time_limit()));
             if let Some(ended) = ended {
                 // Calls and the wait for the other ranks have time limits of their own.
                 let _ = ended.recv();
@@ -200,9 +189,7 @@ impl Engine for MpiEngine {
             return self.peers.announce_exit(exit);
         }
         self.peers.announce_exit(exit);
-        let closed = CommError::Closed { rank: self.shared.rank };
-        self.shared.failure.get_or_init(|| closed);
-        let _ = self.shared.requests.send(EngineRequest::Abort);
+        self.shared.abort();
         ended.map(|ended| ended.recv_timeout(FINALIZE_TIME));
     }
 

@@ -1,6 +1,7 @@
 //! Messages in progress.
 
 use std::ffi::c_int;
+use std::time::Instant;
 
 use super::library::{MessageArrival, MpiComm, MpiLibrary, MpiRequest};
 use super::memory::CallMemory;
@@ -22,6 +23,8 @@ pub struct MpiExchange {
     messages: Vec<Message>,
     /// Number of requests that are not complete.
     open: usize,
+    /// The time at which the last announcement has arrived; without announcements, the first message.
+    begun: Option<Instant>,
 }
 
 /// A message that is received after its arrival.
@@ -30,7 +33,12 @@ struct AwaitedMessage {
     peer: usize,
     data: *mut u8,
     bytes: usize,
+    /// An empty message, by which the sender announces that it has arrived at the call.
+    is_announcement: bool,
 }
+
+// SAFETY: the memory is that of the call, which moves to another thread together with the message.
+unsafe impl Send for AwaitedMessage {}
 
 #[derive(Clone, Copy)]
 struct Message {
@@ -56,25 +64,36 @@ pub struct CallTag {
 }
 
 impl MpiExchange {
-    /// Starts to send messages of `tag`, and to wait for those to receive.
+    /// Starts to send messages of `tag`, and to wait for those to receive. It begins with an empty message to and from
+    /// each member of `announced`.
     ///
     /// # Safety
     /// The buffers of `memory` must live, and the runs not be used otherwise, until the exchange is complete.
     pub unsafe fn start(
         (library, comm, tag): (&MpiLibrary, MpiComm, CallTag),
         memory: &mut CallMemory,
-        sends: &[MpiTransfer],
-        receives: &[MpiTransfer],
+        announced: impl Iterator<Item = usize>,
+        (sends, receives): (&[MpiTransfer], &[MpiTransfer]),
     ) -> Result<MpiExchange, MpiExchangeError> {
         let mut exchange = MpiExchange::default();
+        for peer in announced {
+            let data = std::ptr::dangling_mut();
+            let awaited = AwaitedMessage { peer, data, bytes: 0, is_announcement: true };
+            exchange.awaited.push(awaited);
+            // SAFETY: the message is empty.
+            let sent = unsafe { library.send((comm, peer, tag.own), data, 0) };
+            exchange.add(peer, sent)?;
+        }
         for MpiTransfer { peer, run } in receives {
             let data = memory.write_address(run);
             let awaited = |(start, bytes)| {
                 let data = data.wrapping_add(start);
-                AwaitedMessage { peer: *peer, data, bytes }
+                AwaitedMessage { peer: *peer, data, bytes, is_announcement: false }
             };
             exchange.awaited.extend(pieces(run.bytes.len()).map(awaited));
         }
+        // Stable: the announcement of a member comes first.
+        exchange.awaited.sort_by_key(|message| message.peer);
         for MpiTransfer { peer, run } in sends {
             let data = memory.read_address(run);
             for (start, bytes) in pieces(run.bytes.len()) {
@@ -134,8 +153,8 @@ impl MpiExchange {
         (library, comm, tag): (&MpiLibrary, MpiComm, CallTag),
     ) -> Result<usize, MpiExchangeError> {
         let (mut arrived, mut index, mut missing) = (0, 0, None);
-        while let Some(AwaitedMessage { peer, data, bytes }) = self.awaited.get(index) {
-            let (peer, data, bytes) = (*peer, *data, *bytes);
+        while let Some(message) = self.awaited.get(index) {
+            let AwaitedMessage { peer, data, bytes, is_announcement } = *message;
             let failed = |problem| MpiExchangeError::MpiLibrary { peer, problem };
             let probed = if missing == Some(peer) {
                 None
@@ -148,6 +167,10 @@ impl MpiExchange {
             };
             if !(tag.matches)(sent.tag, tag.own) || sent.bytes != bytes {
                 return Err(MpiExchangeError::Other { peer, sent });
+            }
+            if is_announcement || self.begun.is_none() {
+                // Before the data is received, which the library may do at once.
+                self.begun = Some(Instant::now());
             }
             // SAFETY: as the caller of `start` guarantees; the message has the length of the memory.
             let received = unsafe { library.receive_arrived(message, data, bytes) };
@@ -163,9 +186,9 @@ impl MpiExchange {
         !self.awaited.is_empty()
     }
 
-    /// Returns true if a message is sent, or has arrived.
-    pub fn has_begun(&self) -> bool {
-        !self.messages.is_empty()
+    /// Returns the time at which the last announcement has arrived so far; without announcements, the first message.
+    pub fn begun(&self) -> Option<Instant> {
+        self.begun
     }
 
     /// Returns true if all messages are complete.

@@ -1,22 +1,20 @@
 //! One rank in a process group: the issue of its calls.
 
-use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Sender, sync_channel};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use meshwright_backend::Category;
 
 use crate::accounting::TransferStart;
-use crate::blocks::run_of;
 use crate::{
     Call, CommError, CommOp, Completion, FILE_TIME_LIMIT, GroupMember, Operands, ProcessGroup,
+    Promise,
 };
 
-use super::job::{MpiJob, MpiReply};
+use super::driver::{EngineEnd, MpiDriver};
+use super::job::MpiJob;
 use super::memory::CallMemory;
-use super::progress::EngineRequest;
 use super::scratch::ScratchAllocator;
 
 /// State of the rank's groups.
@@ -25,7 +23,7 @@ pub struct MpiShared {
     pub timeout: Duration,
     /// Set while calls are issued that may wait for files.
     pub waits_for_files: AtomicBool,
-    pub requests: Sender<EngineRequest>,
+    pub driver: Arc<MpiDriver>,
     pub scratch: Arc<ScratchAllocator>,
     pub failure: Arc<OnceLock<CommError>>,
 }
@@ -37,9 +35,21 @@ impl MpiShared {
         if waits_for_files { self.timeout.max(FILE_TIME_LIMIT) } else { self.timeout }
     }
 
+    /// Ends all calls, without a further MPI call.
+    pub fn abort(&self) {
+        self.failure.get_or_init(|| CommError::Closed { rank: self.rank });
+        self.driver.end(EngineEnd::Abort);
+    }
+
     fn closed(&self) -> CommError {
         let closed = CommError::Closed { rank: self.rank };
         self.failure.get().cloned().unwrap_or(closed)
+    }
+}
+
+impl Drop for MpiShared {
+    fn drop(&mut self) {
+        self.abort();
     }
 }
 
@@ -70,8 +80,10 @@ impl ProcessGroup for MpiGroup {
                 let in_place = src.is_none();
                 let memory = CallMemory::owned(src, dst);
                 // A refused call drops its promise, which reports that the rank has left.
-                let _ = self.submit(call, memory, in_place, MpiReply::Asynchronous(promise));
-                completion
+                let _ = self.submit(call, memory, in_place, Some(promise));
+                self.shared.driver.wake();
+                let driver = Arc::clone(&self.shared.driver);
+                completion.and_at_wait(move |is_known| driver.advance_until(is_known))
             }
         }
     }
@@ -101,43 +113,26 @@ impl MpiGroup {
             operands => operands.into_buffers().0,
         };
         let memory = CallMemory::owned(data, None);
-        Completion::completed(self.submit(call, memory, false, MpiReply::None).map(|()| None))
+        let submitted = self.submit(call, memory, false, None);
+        self.shared.driver.wake();
+        Completion::completed(submitted.map(|()| None))
     }
 
     /// Carries out a blocking call.
     fn run(&self, call: &Arc<Call>, mut operands: Operands<'_>) -> Completion {
         let in_place = matches!(&operands, Operands::Borrowed { src: None, .. });
-        let written = self.written_elements(&call.op, &operands);
-        let allocator = self.shared.scratch.get();
-        // SAFETY: this function returns after the reply.
-        let memory = unsafe { CallMemory::lent(&operands, written.is_some(), allocator) };
-        let (reply, outcome) = sync_channel(1);
-        let submitted = self.submit(call, memory, in_place, MpiReply::Blocking(reply));
-        let outcome =
-            submitted.and_then(|()| outcome.recv().unwrap_or_else(|_| Err(self.shared.closed())));
-        let copied = outcome.map(|result| {
-            if let (Some(elements), Some(result), (_, Some(mut dst))) =
-                (written, result, operands.views_mut())
-            {
-                let from = result.view().slice(elements.clone());
-                dst.slice(elements).bytes_mut().copy_from_slice(from.bytes());
-            }
-            None
-        });
-        Completion::completed(copied)
-    }
-
-    /// Returns the elements of the destination that a blocking call writes on this member, if any.
-    fn written_elements(&self, op: &CommOp, operands: &Operands<'_>) -> Option<Range<usize>> {
-        let own = self.member.group_rank();
-        let (src, dst) = operands.views();
-        let len = dst?.len();
-        match op {
-            CommOp::Broadcast { root, .. } if root.group_rank == own => None,
-            CommOp::Reduce { root, .. } if root.group_rank != own => None,
-            CommOp::ReduceScatter { blocks } if src.is_none() => Some(run_of(&blocks.lens, own)),
-            _ => Some(0..len),
+        // SAFETY: this function returns after the outcome.
+        let memory = unsafe { CallMemory::lent(&mut operands) };
+        let (promise, completion) = Completion::promised(self.shared.rank);
+        if let Err(error) = self.submit(call, memory, in_place, Some(promise)) {
+            return Completion::completed(Err(error));
         }
+        self.shared.driver.advance_until(&|| completion.has_outcome());
+        let outcome = completion.wait().map_err(|error| match error {
+            CommError::Closed { .. } => self.shared.closed(),
+            other => other,
+        });
+        Completion::completed(outcome.map(|_| None))
     }
 
     fn submit(
@@ -145,7 +140,7 @@ impl MpiGroup {
         call: &Arc<Call>,
         memory: CallMemory,
         in_place: bool,
-        reply: MpiReply,
+        reply: Option<Promise>,
     ) -> Result<(), CommError> {
         let job = MpiJob {
             call: Arc::clone(call),
@@ -156,7 +151,6 @@ impl MpiGroup {
             reply,
             limit: self.shared.time_limit(),
         };
-        let sent = self.shared.requests.send(EngineRequest::Call(Box::new(job)));
-        sent.map_err(|_| self.shared.closed())
+        self.shared.driver.issue(job).map_err(|_| self.shared.closed())
     }
 }

@@ -1,7 +1,6 @@
-//! Calls in progress on the thread of MPI.
+//! Calls in progress.
 
 use std::sync::Arc;
-use std::sync::mpsc::SyncSender;
 use std::time::{Duration, Instant};
 
 use meshwright_backend::{Buffer, CachingAllocator, DType};
@@ -13,7 +12,7 @@ use super::exchange::{CallTag, MpiExchange, MpiExchangeError};
 use super::failure::NumberedCall;
 use super::library::{MpiComm, MpiLibrary};
 use super::memory::CallMemory;
-use super::plan::{CallPlan, CallStep, MemoryRegion, MemoryRun, MpiTransfer, plan_call};
+use super::plan::{CallPlan, CallStep, plan_call};
 
 /// Time from which on a step of a call is noted. Most take microseconds.
 const LONG_STEP: Duration = Duration::from_millis(1);
@@ -27,18 +26,10 @@ pub struct MpiJob {
     pub memory: CallMemory,
     /// Set if the destination is also the source.
     pub in_place: bool,
-    pub reply: MpiReply,
+    /// The recipient of the outcome. `None` for a send, which nothing waits for.
+    pub reply: Option<Promise>,
     /// The time limit, from the time on at which the call is in progress.
     pub limit: Duration,
-}
-
-/// The recipient of the outcome of a call.
-pub enum MpiReply {
-    /// The waiting caller.
-    Blocking(SyncSender<Result<Option<Buffer>, CommError>>),
-    Asynchronous(Promise),
-    /// None: the call is a send, which nothing waits for.
-    None,
 }
 
 /// A job whose messages may be in progress.
@@ -62,10 +53,10 @@ impl RunningMpiJob {
         (tag, number): (CallTag, u64),
         allocator: &Arc<CachingAllocator>,
     ) -> RunningMpiJob {
-        let plan = plan_call(&job.call, &job.member, job.in_place);
+        let plan = plan_call(&job.call, &job.member, (job.in_place, job.memory.owns_target()));
         job.memory.add_scratch(plan.scratch, allocator);
-        let start = transfer_start(&job);
         let begun = Instant::now();
+        let start = transfer_start(&job, begun);
         RunningMpiJob { job, plan, next: 0, exchange: None, tag, number, begun, start }
     }
 
@@ -111,33 +102,31 @@ impl RunningMpiJob {
         let mut has_advanced = false;
         loop {
             if let Some(exchange) = &mut self.exchange {
-                let had_begun = exchange.has_begun();
                 has_advanced |= exchange.advance((library, comm, self.tag))? > 0;
-                if exchange.has_begun() && !had_begun && self.job.call.op.is_point_to_point() {
-                    // The transfer of a receive begins with the arrival of its message.
-                    self.start = transfer_start(&self.job);
+                let step = self.plan.steps.get(self.next - 1);
+                // The transfer of a receive begins with the arrival of its message.
+                let is_timed = self.job.call.op.is_point_to_point()
+                    || matches!(step, Some(CallStep::Exchange { is_announced: true, .. }));
+                if let (true, Some(begun)) = (is_timed, exchange.begun()) {
+                    self.start = transfer_start(&self.job, begun);
                 }
                 if !exchange.is_complete() {
                     return Ok(has_advanced);
                 }
                 self.exchange = None;
-                if matches!(self.plan.steps.get(self.next - 1), Some(CallStep::Arrive)) {
-                    self.start = transfer_start(&self.job);
-                }
             }
             let Some(step) = self.plan.steps.get(self.next) else { return Ok(has_advanced) };
             (self.next, has_advanced) = (self.next + 1, true);
             let memory = &mut self.job.memory;
             let at = (library, comm, self.tag);
-            // SAFETY: the buffers live in this job until the exchange is complete, or are leaked; lent memory until the
-            // reply, which follows it.
             self.exchange = match step {
-                CallStep::Arrive => {
-                    let all = empty_messages(&self.job.member);
-                    Some(unsafe { MpiExchange::start(at, memory, &all, &all)? })
-                }
-                CallStep::Exchange { sends, receives } => {
-                    Some(unsafe { MpiExchange::start(at, memory, sends, receives)? })
+                CallStep::Exchange { is_announced, sends, receives } => {
+                    let member = &self.job.member;
+                    let others = (0..member.size())
+                        .filter(|peer| *is_announced && *peer != member.group_rank());
+                    // SAFETY: the buffers live in this job until the exchange is complete, or are leaked; lent memory
+                    // until the outcome, which follows it.
+                    Some(unsafe { MpiExchange::start(at, memory, others, (sends, receives))? })
                 }
                 local => {
                     memory.run_step(local, self.job.call.dtype.unwrap_or(DType::F32));
@@ -174,7 +163,7 @@ impl RunningMpiJob {
         } else {
             member.accounting.finish_transfer(&call, self.start);
         }
-        reply.send(Ok(memory.into_target()));
+        report(reply, Ok(memory.into_target()));
     }
 
     /// Ends the call with an error. The memory that messages in progress may still use is leaked.
@@ -182,7 +171,7 @@ impl RunningMpiJob {
         if self.exchange.is_some() {
             self.job.memory.leak();
         }
-        self.job.reply.send(Err(error));
+        report(self.job.reply, Err(error));
     }
 }
 
@@ -194,32 +183,20 @@ impl MpiJob {
 
     /// Ends a call that has not begun.
     pub fn refuse(self, error: CommError) {
-        self.reply.send(Err(error));
+        report(self.reply, Err(error));
     }
 }
 
-impl MpiReply {
-    fn send(self, outcome: Result<Option<Buffer>, CommError>) {
-        match self {
-            // The caller waits.
-            MpiReply::Blocking(caller) => drop(caller.send(outcome)),
-            MpiReply::Asynchronous(promise) => promise.fulfill(outcome),
-            MpiReply::None => {}
-        }
+fn report(reply: Option<Promise>, outcome: Result<Option<Buffer>, CommError>) {
+    if let Some(promise) = reply {
+        promise.fulfill(outcome);
     }
 }
 
-fn transfer_start(job: &MpiJob) -> TransferStart {
+fn transfer_start(job: &MpiJob, at: Instant) -> TransferStart {
     if job.call.asynchronous {
-        job.member.accounting.start_transfer()
+        TransferStart { at, exposed: job.member.accounting.clock.read(at) }
     } else {
-        TransferStart::blocking(Instant::now())
+        TransferStart::blocking(at)
     }
-}
-
-/// Returns an empty message for each other member.
-fn empty_messages(member: &GroupMember) -> Vec<MpiTransfer> {
-    let run = MemoryRun { region: MemoryRegion::Scratch, bytes: 0..0 };
-    let others = (0..member.size()).filter(|peer| *peer != member.group_rank());
-    others.map(|peer| MpiTransfer { peer, run: run.clone() }).collect()
 }

@@ -6,22 +6,32 @@ use std::ptr;
 
 use mpi_sys as ffi;
 
-/// The initialized library, on the thread that makes all calls of it.
+/// The initialized library.
 pub struct MpiLibrary {
     /// The largest tag of a message.
     pub largest_tag: c_int,
-    /// It stays on its thread.
-    thread: PhantomData<*const ()>,
+    /// Threads do not share it.
+    not_shared: PhantomData<*const ()>,
 }
+
+// SAFETY: the library is initialized for calls by any thread, one at a time. All calls need a reference to this value,
+// which is not `Sync`.
+unsafe impl Send for MpiLibrary {}
 
 /// A communicator.
 #[derive(Clone, Copy)]
 pub struct MpiComm(ffi::MPI_Comm);
 
+// SAFETY: a handle, which only calls of the library use.
+unsafe impl Send for MpiComm {}
+
 /// A message in progress, or none any more.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
 pub struct MpiRequest(ffi::MPI_Request);
+
+// SAFETY: a handle, which only calls of the library use.
+unsafe impl Send for MpiRequest {}
 
 /// A message that has arrived and is taken out of the order of arrival, but not received yet.
 pub struct ArrivedMessage(ffi::MPI_Message);
@@ -44,7 +54,7 @@ pub struct CompletedRequest {
 pub type MpiResult<T> = Result<T, String>;
 
 impl MpiLibrary {
-    /// Initializes the library for this thread.
+    /// Initializes the library for calls by any thread, one at a time.
     pub fn initialize() -> MpiResult<MpiLibrary> {
         let (mut is_initialized, mut provided) = (0, 0);
         // SAFETY: may be called at any time, by any thread.
@@ -59,18 +69,18 @@ impl MpiLibrary {
             ffi::MPI_Init_thread(
                 ptr::null_mut(),
                 ptr::null_mut(),
-                ffi::RSMPI_THREAD_FUNNELED,
+                ffi::RSMPI_THREAD_SERIALIZED,
                 &raw mut provided,
             )
         };
         check(code)?;
         // SAFETY: a constant.
-        if provided < unsafe { ffi::RSMPI_THREAD_FUNNELED } {
-            return Err("the MPI library does not allow other threads in a process; use one that is built with support \
-                        for threads"
+        if provided < unsafe { ffi::RSMPI_THREAD_SERIALIZED } {
+            return Err("the MPI library does not allow calls by several threads of a process, one at a time \
+                        (MPI_THREAD_SERIALIZED); use one that is built with support for threads"
                 .into());
         }
-        let mut library = MpiLibrary { largest_tag: 0, thread: PhantomData };
+        let mut library = MpiLibrary { largest_tag: 0, not_shared: PhantomData };
         library.return_errors(library.world())?;
         library.largest_tag = library.read_largest_tag()?;
         Ok(library)

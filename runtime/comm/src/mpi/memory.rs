@@ -11,11 +11,10 @@ use crate::{Blocks, Operands};
 
 use super::plan::{CallStep, MemoryRegion, MemoryRun};
 
-/// The memory of a call. MPI writes only buffers that the call owns, and reads those and the source.
+/// The memory of a call. MPI writes only buffers that the call owns, and reads those and the operands.
 pub struct CallMemory {
     source: Source,
-    /// The destination: that of an asynchronous call, or one for a blocking call, whose caller copies the result.
-    target: Option<Buffer>,
+    target: Target,
     scratch: Option<Buffer>,
 }
 
@@ -24,37 +23,49 @@ enum Source {
     /// The destination: the call is in place.
     Target,
     Held(Arc<Buffer>),
-    /// Memory that the caller of a blocking call does not change or free before the reply.
+    /// Memory that the caller of a blocking call does not change or free before the outcome.
     Lent(*const u8, usize),
 }
 
-// SAFETY: buffers may be sent, and lent memory is only read, by one thread, until the reply.
+enum Target {
+    None,
+    Owned(Buffer),
+    /// Memory that the caller of a blocking call does not use before the outcome. MPI does not write it: the caller may
+    /// free it after an error, while messages are in progress.
+    Lent(*mut u8, usize),
+}
+
+// SAFETY: buffers may be sent, and lent memory is used by one thread at a time, until the outcome.
 unsafe impl Send for CallMemory {}
 
 impl CallMemory {
     /// Takes the buffers of an asynchronous call.
     pub fn owned(src: Option<Arc<Buffer>>, dst: Option<Buffer>) -> CallMemory {
         let source = src.map_or(Source::Target, Source::Held);
-        CallMemory { source, target: dst, scratch: None }
+        CallMemory { source, target: dst.map_or(Target::None, Target::Owned), scratch: None }
     }
 
-    /// Lends the memory of a blocking call, with another destination than that of the caller: MPI never writes memory
-    /// that the caller may free after an error. `has_result` is set if the call writes a result on this member.
+    /// Lends the memory of a blocking call.
     ///
     /// # Safety
-    /// The operands must stay borrowed until the reply to the call.
-    pub unsafe fn lent(
-        operands: &Operands<'_>,
-        has_result: bool,
-        allocator: &Arc<CachingAllocator>,
-    ) -> CallMemory {
-        let (src, dst) = operands.views();
-        let source =
-            src.or(dst).map_or(Source::None, |read| Source::Lent(read.address(), read.byte_len()));
-        let written = dst.filter(|_| has_result);
-        let target =
-            written.map(|dst| allocator.alloc(dst.dtype(), dst.len(), Category::Communication));
+    /// The operands must stay borrowed, and not be used otherwise, until the outcome of the call.
+    pub unsafe fn lent(operands: &mut Operands<'_>) -> CallMemory {
+        let (src, dst) = operands.views_mut();
+        let target = dst.map_or(Target::None, |dst| {
+            let len = dst.as_view().byte_len();
+            Target::Lent(dst.address(), len)
+        });
+        let source = match (src, &target) {
+            (Some(src), _) => Source::Lent(src.address(), src.byte_len()),
+            (None, Target::None) => Source::None,
+            (None, _) => Source::Target,
+        };
         CallMemory { source, target, scratch: None }
+    }
+
+    /// Returns true if MPI may write the destination.
+    pub fn owns_target(&self) -> bool {
+        !matches!(self.target, Target::Lent(..))
     }
 
     /// Allocates the scratch.
@@ -68,7 +79,10 @@ impl CallMemory {
 
     /// Returns the destination.
     pub fn into_target(self) -> Option<Buffer> {
-        self.target
+        match self.target {
+            Target::Owned(buffer) => Some(buffer),
+            Target::None | Target::Lent(..) => None,
+        }
     }
 
     /// Never frees the buffers.
@@ -83,7 +97,11 @@ impl CallMemory {
             (MemoryRegion::Source, Source::Lent(start, len)) => (*start, *len),
             (MemoryRegion::Source, Source::None) => bytes_of(None),
             (MemoryRegion::Source, Source::Target) | (MemoryRegion::Target, _) => {
-                bytes_of(self.target.as_ref())
+                match &self.target {
+                    Target::None => bytes_of(None),
+                    Target::Owned(buffer) => bytes_of(Some(buffer)),
+                    Target::Lent(start, len) => (start.cast_const(), *len),
+                }
             }
             (MemoryRegion::Scratch, _) => bytes_of(self.scratch.as_ref()),
         };
@@ -92,15 +110,15 @@ impl CallMemory {
 
     /// Returns the address of a run that is written.
     pub fn write_address(&mut self, run: &MemoryRun) -> *mut u8 {
-        let buffer = match run.region {
-            MemoryRegion::Source => None,
-            MemoryRegion::Target => self.target.as_mut(),
-            MemoryRegion::Scratch => self.scratch.as_mut(),
+        let (start, len) = match (run.region, &mut self.target, &mut self.scratch) {
+            (MemoryRegion::Target, Target::Lent(start, len), _) => (*start, *len),
+            (MemoryRegion::Target, Target::Owned(buffer), _)
+            | (MemoryRegion::Scratch, _, Some(buffer)) => {
+                let len = buffer.view().byte_len();
+                (buffer.view_mut().address(), len)
+            }
+            _ => (std::ptr::dangling_mut(), 0),
         };
-        let (start, len) = buffer.map_or((std::ptr::dangling_mut(), 0), |buffer| {
-            let view = buffer.view_mut();
-            (view.address(), buffer.view().byte_len())
-        });
         checked_address(start, len, run).cast_mut()
     }
 
@@ -116,7 +134,7 @@ impl CallMemory {
                 // Reductions of integers are refused before.
                 DType::F32 | DType::U32 => self.reduce::<f32>(*op, operands, to),
             },
-            CallStep::Arrive | CallStep::Exchange { .. } => {}
+            CallStep::Exchange { .. } => {}
         }
     }
 

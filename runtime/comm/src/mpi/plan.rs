@@ -15,8 +15,8 @@ use crate::{Blocks, Call, CommOp, GroupMember};
 /// Bytes up to which all operands are sent to all members that need them, instead of being divided into parts.
 const SMALL: usize = 4 << 10;
 
-/// Bytes from which on the members first wait for each other: the time of a transfer begins then.
-const AWAITED: usize = 64 << 10;
+/// Bytes from which on the members announce that they have arrived: the time of a transfer begins then.
+const ANNOUNCED: usize = 64 << 10;
 
 /// The memory of one member in a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,10 +47,9 @@ pub struct MpiTransfer {
 /// A step of a call.
 #[derive(Debug, PartialEq, Eq)]
 pub enum CallStep {
-    /// Waits for all members.
-    Arrive,
-    /// Sends and receives messages, and waits for all of them.
-    Exchange { sends: Vec<MpiTransfer>, receives: Vec<MpiTransfer> },
+    /// Sends and receives messages, and waits for all of them. If it is announced, each other member gets an empty
+    /// message before.
+    Exchange { is_announced: bool, sends: Vec<MpiTransfer>, receives: Vec<MpiTransfer> },
     /// Copies bytes within the member.
     Copy { from: MemoryRun, to: MemoryRun },
     /// Copies the rows of the source to one part for each member, behind each other, at the start of the scratch.
@@ -74,15 +73,24 @@ struct Planner {
     dtype: DType,
     me: usize,
     size: usize,
+    owns_target: bool,
+    /// Set if the next exchange is announced.
+    is_announced: bool,
     plan: CallPlan,
 }
 
-/// Plans a call, in place if it has no other source than its destination.
-pub fn plan_call(call: &Call, member: &GroupMember, in_place: bool) -> CallPlan {
+/// Plans a call, in place if it has no other source than its destination. MPI writes the destination only if the call
+/// `owns_target`.
+pub fn plan_call(
+    call: &Call,
+    member: &GroupMember,
+    (in_place, owns_target): (bool, bool),
+) -> CallPlan {
     let (me, size) = (member.group_rank(), member.size());
     // A barrier has no elements.
     let dtype = call.dtype.unwrap_or(DType::F32);
-    let mut planner = Planner { dtype, me, size, plan: CallPlan::default() };
+    let plan = CallPlan::default();
+    let mut planner = Planner { dtype, me, size, owns_target, is_announced: false, plan };
     planner.plan_op(&call.op, in_place);
     planner.plan
 }
@@ -98,7 +106,7 @@ impl Planner {
             CommOp::Reduce { root, op, count } => self.reduce(root.group_rank, *op, *count),
             CommOp::Scatter { root, counts } => self.scatter(root.group_rank, counts),
             CommOp::Gather { root, counts } => self.gather(root.group_rank, counts),
-            CommOp::Barrier => self.plan.steps.push(CallStep::Arrive),
+            CommOp::Barrier => self.arrive(),
             CommOp::Send { to, count } => {
                 let transfer = to_member(to.group_rank, self.run(MemoryRegion::Source, 0..*count));
                 self.exchange(vec![transfer], Vec::new());
@@ -118,7 +126,7 @@ impl Planner {
             self.receive_operands(sends, count);
             return self.reduce_operands(op, 0..count, self.run(MemoryRegion::Target, 0..count));
         }
-        self.arrive(count);
+        self.announce(count);
         let own = self.reduce_own_part(op, count, MemoryRegion::Target, true);
         let sends = self.others().map(|peer| to_member(peer, own.clone())).collect();
         let receives = self.others().map(|peer| self.target_part(peer, count)).collect();
@@ -135,7 +143,7 @@ impl Planner {
             self.receive_operands(Vec::new(), count);
             return self.reduce_operands(op, 0..count, self.run(MemoryRegion::Target, 0..count));
         }
-        self.arrive(count);
+        self.announce(count);
         // Other members keep their operand.
         let region = if is_root { MemoryRegion::Target } else { MemoryRegion::Scratch };
         let own = self.reduce_own_part(op, count, region, is_root);
@@ -167,7 +175,7 @@ impl Planner {
 
     fn all_gather(&mut self, blocks: &Blocks, in_place: bool) {
         let me = self.me;
-        self.arrive(blocks.total());
+        self.announce(blocks.total());
         let own_run = run_of(&blocks.lens, me);
         let own = if in_place { own_run.clone() } else { 0..blocks.owned(me) };
         let own = self.run(MemoryRegion::Source, own);
@@ -194,7 +202,7 @@ impl Planner {
 
     fn reduce_scatter(&mut self, blocks: &Blocks, in_place: bool) {
         let (me, own_len) = (self.me, blocks.owned(self.me));
-        self.arrive(blocks.total());
+        self.announce(blocks.total());
         let parts: Vec<MemoryRun> = if blocks.outer == 1 {
             let run = |member| self.run(MemoryRegion::Source, run_of(&blocks.lens, member));
             (0..self.size).map(run).collect()
@@ -234,7 +242,11 @@ impl Planner {
             return self.exchange(Vec::new(), vec![whole]);
         }
         // The root sends a part to each member, and all of them their parts to the others.
-        self.arrive(count);
+        // Not every member sends to all others.
+        self.announce(count);
+        if self.is_announced {
+            self.arrive();
+        }
         if is_root {
             let source = |member| self.run(MemoryRegion::Source, self.part(count, member));
             let (own, part) = (source(root), |peer| to_member(peer, source(peer)));
@@ -275,11 +287,15 @@ impl Planner {
         self.plan.steps.push(CallStep::Copy { from: own, to });
     }
 
-    /// Waits for all members before a call of `count` elements, if it is large.
-    fn arrive(&mut self, count: usize) {
-        if count * self.dtype.bytes() >= AWAITED {
-            self.plan.steps.push(CallStep::Arrive);
-        }
+    /// Announces the next exchange, if the call of `count` elements is large. Every member sends to all others in it.
+    fn announce(&mut self, count: usize) {
+        self.is_announced = count * self.dtype.bytes() >= ANNOUNCED;
+    }
+
+    /// Waits for all members.
+    fn arrive(&mut self) {
+        self.is_announced = true;
+        self.exchange(Vec::new(), Vec::new());
     }
 
     /// Sends messages, and receives `len` elements of every other member into scratch. Returns their runs by peer.
@@ -309,8 +325,19 @@ impl Planner {
         operands.into_iter().map(|operand| operand.run).collect()
     }
 
-    fn exchange(&mut self, sends: Vec<MpiTransfer>, receives: Vec<MpiTransfer>) {
-        self.plan.steps.push(CallStep::Exchange { sends, receives });
+    /// Exchanges messages. What MPI must not receive in its place is copied there afterwards.
+    fn exchange(&mut self, sends: Vec<MpiTransfer>, mut receives: Vec<MpiTransfer>) {
+        let is_announced = std::mem::take(&mut self.is_announced);
+        let mut copies = Vec::new();
+        for MpiTransfer { run, .. } in &mut receives {
+            if run.region == MemoryRegion::Target && !self.owns_target {
+                let from = self.add_scratch(run.bytes.len() / self.dtype.bytes());
+                copies
+                    .push(CallStep::Copy { from: from.clone(), to: std::mem::replace(run, from) });
+            }
+        }
+        self.plan.steps.push(CallStep::Exchange { is_announced, sends, receives });
+        self.plan.steps.extend(copies);
     }
 
     /// The other members, beginning behind this one, so that not all send to the same one first.

@@ -1,12 +1,11 @@
-//! The thread that makes all MPI calls.
+//! The calls of a rank.
 //!
-//! Most libraries are slow with calls of several threads, or have none. Calls reach this thread through a channel. In
-//! progress are the first blocking and the first asynchronous collective of each group, because collectives of one kind
-//! have to match in their order, and all messages.
+//! In progress are the first blocking and the first asynchronous collective of each group, because collectives of one
+//! kind have to match in their order, and all messages.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::sync::mpsc::Receiver;
 use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -23,27 +22,17 @@ use super::library::MpiLibrary;
 use super::scratch::ScratchAllocator;
 use super::tags::CallTags;
 
-/// Time without progress after which the thread sleeps between tests. Before that it yields: a thread that sleeps
-/// limits the bandwidth, and one that never does takes a core from computation.
-const YIELD_TIME: Duration = Duration::from_millis(2);
-/// Sleep between tests.
-const SLEEP: Duration = Duration::from_micros(50);
 /// Period of checks of peers and time limits.
 const CHECK_PERIOD: Duration = Duration::from_millis(5);
 
-/// A request to the thread.
-pub enum EngineRequest {
-    Call(Box<MpiJob>),
-    /// Completes all calls, waits for the other ranks to do the same within the time limit, and ends the use of MPI.
-    Finish(Duration),
-    /// Ends all calls, without a further MPI call.
-    Abort,
-}
+/// Sleep between tests of the other ranks at the end.
+const SLEEP: Duration = Duration::from_micros(50);
 
-/// The calls of a rank, on the thread of MPI.
+/// The calls of a rank, which one thread at a time advances.
 pub struct MpiProgress {
     /// World rank.
     rank: usize,
+    issued: Receiver<Box<MpiJob>>,
     library: MpiLibrary,
     groups: MpiGroups,
     tags: CallTags,
@@ -72,12 +61,13 @@ impl MpiProgress {
     pub fn new(
         rank: usize,
         (library, groups): (MpiLibrary, MpiGroups),
+        issued: Receiver<Box<MpiJob>>,
         scratch: Arc<ScratchAllocator>,
-        peers: Arc<dyn Peers>,
-        failure: Arc<OnceLock<CommError>>,
+        (peers, failure): (Arc<dyn Peers>, Arc<OnceLock<CommError>>),
     ) -> MpiProgress {
         MpiProgress {
             rank,
+            issued,
             tags: CallTags::new(library.largest_tag),
             queues: groups.comms.iter().map(|_| Default::default()).collect(),
             library,
@@ -90,49 +80,17 @@ impl MpiProgress {
         }
     }
 
-    /// Carries out requests until the rank leaves. Returns the library if all ranks have finished, so that its use may
-    /// end.
-    pub fn run(mut self, requests: &Receiver<EngineRequest>) -> Option<MpiLibrary> {
-        let (mut last_progress, mut end_limit) = (Instant::now(), None);
-        while self.failure.get().is_none() {
-            let is_idle = self.is_idle();
-            if let (true, Some(limit)) = (is_idle, end_limit) {
-                return self.finish(limit);
-            }
-            let request = if is_idle {
-                requests.recv().map_err(|_| RecvTimeoutError::Disconnected)
-            } else if last_progress.elapsed() < YIELD_TIME {
-                requests.recv_timeout(Duration::ZERO)
-            } else {
-                requests.recv_timeout(SLEEP)
-            };
-            let mut has_advanced = true;
-            match request {
-                Ok(EngineRequest::Call(job)) => self.add(*job),
-                Ok(EngineRequest::Finish(limit)) => end_limit = Some(limit),
-                Ok(EngineRequest::Abort) | Err(RecvTimeoutError::Disconnected) => {
-                    let closed = |call: NumberedCall<'_>| CommError::Closed {
-                        rank: call.member.world_rank(),
-                    };
-                    self.fail_all(closed);
-                    return None;
-                }
-                Err(RecvTimeoutError::Timeout) => has_advanced = false,
-            }
-            has_advanced |= self.advance_guarded();
-            if has_advanced {
-                last_progress = Instant::now();
-            } else if last_progress.elapsed() < YIELD_TIME {
-                thread::yield_now();
-            }
-        }
-        self.refuse_all(requests);
-        None
-    }
-
-    fn is_idle(&self) -> bool {
+    /// Returns true if no call is in progress, or was when the issued calls were last taken.
+    pub fn is_idle(&self) -> bool {
         let is_empty = |queue: &Queue| queue.running.is_none() && queue.waiting.is_empty();
         self.messages.is_empty() && self.queues.iter().flatten().all(is_empty)
+    }
+
+    /// Takes the issued calls.
+    fn take_issued(&mut self) {
+        while let Ok(job) = self.issued.try_recv() {
+            self.add(*job);
+        }
     }
 
     fn add(&mut self, job: MpiJob) {
@@ -145,9 +103,14 @@ impl MpiProgress {
         self.messages.push_back(RunningMpiJob::begin(job, (tag, 0), self.scratch.get()));
     }
 
-    /// Advances all calls. Returns true if anything was done; a failure ends all of them.
-    fn advance_guarded(&mut self) -> bool {
+    /// Advances all calls. Returns true if anything was done; a failure ends all of them, also further ones.
+    pub fn advance(&mut self) -> bool {
+        if let Some(failure) = self.failure.get().cloned() {
+            self.refuse_all(&failure);
+            return false;
+        }
         let advanced = catch_unwind(AssertUnwindSafe(|| {
+            self.take_issued();
             let has_advanced = self.advance_collectives()? | self.advance_messages()?;
             if !has_advanced {
                 self.check()?;
@@ -267,17 +230,19 @@ impl MpiProgress {
         }
     }
 
-    /// Ends all calls with the failure, also further ones, until the rank leaves.
-    fn refuse_all(&mut self, requests: &Receiver<EngineRequest>) {
-        let Some(failure) = self.failure.get().cloned() else { return };
+    /// Ends all calls with the failure of the rank.
+    fn refuse_all(&mut self, failure: &CommError) {
         self.fail_all(|_| failure.clone());
-        while let Ok(EngineRequest::Call(job)) = requests.recv() {
+        while let Ok(job) = self.issued.try_recv() {
             job.refuse(failure.clone());
         }
     }
 
     /// Waits for the other ranks, and returns the library; not after a failure of one, for which MPI would wait.
-    fn finish(self, limit: Duration) -> Option<MpiLibrary> {
+    pub fn finish(self, limit: Duration) -> Option<MpiLibrary> {
+        if self.failure.get().is_some() {
+            return None;
+        }
         let start = Instant::now();
         let mut requests = [self.library.barrier(self.groups.all).ok()?];
         while self.library.test(&mut requests).ok()?.is_empty() {
