@@ -3,7 +3,7 @@
 use crate::{read, root};
 
 /// The terms of a course on large-scale training.
-const FIELD_TERMS: [&str; 60] = [
+const FIELD_TERMS: [&str; 67] = [
     "1F1B",
     "6 N T",
     "activation checkpointing",
@@ -18,6 +18,7 @@ const FIELD_TERMS: [&str; 60] = [
     "bus bandwidth",
     "capacity factor",
     "checkpoint",
+    "Chinchilla",
     "collective",
     "context parallelism",
     "critical batch size",
@@ -40,13 +41,16 @@ const FIELD_TERMS: [&str; 60] = [
     "HFU",
     "HSDP",
     "InfiniBand",
+    "linear scaling rule",
     "load-balancing loss",
     "master weights",
     "MFU",
     "micro-batch",
     "mixed precision",
     "MoE",
+    "MTBF",
     "NVLink",
+    "parameter server",
     "PCIe",
     "pipeline parallelism",
     "point-to-point",
@@ -57,11 +61,14 @@ const FIELD_TERMS: [&str; 60] = [
     "roofline",
     "sequence parallelism",
     "shared memory",
+    "stale",
     "straggler",
     "strong scaling",
+    "tensor core",
     "tensor parallelism",
     "top-k",
     "virtual stage",
+    "warm-up",
     "weak scaling",
     "ZeRO",
 ];
