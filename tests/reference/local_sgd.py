@@ -1,15 +1,15 @@
 """Writes the fixtures of local SGD: DiLoCo of four replicas of a tiny Llama, trained by PyTorch one after the other.
 
 Usage: python local_sgd.py [--out DIR]. The model is that of the fixture `untied_mha`. The fixture `local_sgd`
-synchronizes the whole model at once, and `streaming_diloco` fragments in turn, which arrive after a delay.
+synchronizes the whole model in one step, and `streaming_diloco` fragments in turn, which arrive after a delay.
 
 Each replica has its own AdamW, takes STEPS_EACH steps on its rows of each batch, and is clipped by its own norm. Then
 SGD with Nesterov momentum takes a step on the parameters that all replicas began with; its gradient is the mean over
 the replicas of (parameters at the beginning - parameters now). Losses and norms are means over the replicas.
 
 With fragments, those of layer l are in fragment l mod FRAGMENTS and all others in the first one, and each is
-synchronized once in STEPS_EACH steps. The gradient is that of DELAY steps before, and a replica goes on from ALPHA times
-its own parameters + (1 - ALPHA) times the new ones.
+synchronized once in STEPS_EACH steps. The gradient is that of DELAY steps before, and a replica goes on from
+ALPHA * (its own parameters) + (1 - ALPHA) * (the new ones).
 """
 
 import argparse

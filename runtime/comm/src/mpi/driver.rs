@@ -1,7 +1,7 @@
 //! The threads that advance the calls of a rank, one at a time.
 //!
 //! A thread that waits for a call advances all calls itself, so none has to wake another. A thread of the engine
-//! advances calls that nobody waits for.
+//! advances calls that no thread waits for.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{SendError, Sender, channel};
@@ -18,7 +18,7 @@ use super::progress::MpiProgress;
 use super::scratch::ScratchAllocator;
 
 /// Time without progress after which a thread sleeps between tests. Before that it yields: a thread that sleeps
-/// limits the bandwidth, and one that never does takes a core from computation. It yields at once: on a busy machine, a
+/// limits the bandwidth, and one that never does takes a core from computation. It yields first: on a busy machine, a
 /// thread that spins first loses its core for longer.
 const YIELD_TIME: Duration = Duration::from_millis(2);
 /// Sleep between tests.
@@ -73,7 +73,7 @@ impl MpiDriver {
         self.issued.send(Box::new(job))
     }
 
-    /// Wakes the thread of the engine, for an issued call that nobody waits for yet.
+    /// Wakes the thread of the engine, for an issued call that no thread waits for yet.
     pub fn wake(&self) {
         self.thread.unpark();
     }
@@ -109,7 +109,7 @@ impl MpiDriver {
         self.wake();
     }
 
-    /// Advances calls that nobody waits for, on the thread of the engine, until its end. Returns the library if all
+    /// Advances calls that no thread waits for, on the thread of the engine, until its end. Returns the library if all
     /// ranks have finished, so that its use may end.
     pub fn advance_others(&self) -> Option<MpiLibrary> {
         let mut last_progress = Instant::now();

@@ -81,7 +81,7 @@ impl MpiEngine {
                     (indices, Arc::new(MpiDriver::new(rank, at, scratch, peers, failure)))
                 });
                 let thread = driver.as_ref().ok().map(|(_, driver)| Arc::clone(driver));
-                // Nobody waits for a start that has taken too long.
+                // Nothing waits for a start that has taken too long.
                 if let (Ok(()), Some(driver)) = (started.send(driver), thread) {
                     let library = driver.advance_others();
                     let _ = end.send(());

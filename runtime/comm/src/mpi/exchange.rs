@@ -169,7 +169,7 @@ impl MpiExchange {
                 return Err(MpiExchangeError::Other { peer, sent });
             }
             if is_announcement || self.begun.is_none() {
-                // Before the data is received, which the library may do at once.
+                // Before the data is received, which the library may do immediately.
                 self.begun = Some(Instant::now());
             }
             // SAFETY: as the caller of `start` guarantees; the message has the length of the memory.

@@ -325,7 +325,7 @@ impl Planner {
         operands.into_iter().map(|operand| operand.run).collect()
     }
 
-    /// Exchanges messages. What MPI must not receive in its place is copied there afterwards.
+    /// Exchanges messages. What MPI must not receive in its place is copied there later.
     fn exchange(&mut self, sends: Vec<MpiTransfer>, mut receives: Vec<MpiTransfer>) {
         let is_announced = std::mem::take(&mut self.is_announced);
         let mut copies = Vec::new();

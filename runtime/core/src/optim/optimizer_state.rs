@@ -32,7 +32,7 @@ pub trait OptimizerState {
         &mut []
     }
 
-    /// Returns further state of each unit that each replica keeps for itself: its own parameters, of replicas that train
+    /// Returns further state of each unit that each replica keeps for itself: the parameters of replicas that train
     /// apart.
     #[doc(hidden)]
     fn replica_states(&self) -> &[UnitState] {

@@ -233,8 +233,8 @@ settings! {
         outer_lr: Option<Number>, "X", at "/local-sgd/outer-lr" Warn;
         "Momentum of the outer optimizer, in [0, 1) [default: 0.9; needs --local-steps]"
         outer_momentum: Option<Fraction>, "X", at "/local-sgd/outer-momentum" Warn;
-        "Fragments of the model that are synchronized in turn, one after every H / P steps (streaming DiLoCo) [default: \
-         1; needs --local-steps]"
+        "Fragments of the model that are synchronized in turn, one after every H / P steps (streaming DiLoCo) \
+         [default: 1; needs --local-steps]"
         fragments: Option<Positive>, "P", at "/local-sgd/fragments" Warn;
         "Steps in which a synchronization goes on while the replicas train, fewer than H / P [default: 0; needs \
          --local-steps]"
