@@ -41,5 +41,12 @@ pub use backend::CpuBackend;
 /// False if the kernels are built without optimization, as in a debug build: hundreds of times slower.
 pub const IS_OPTIMIZED: bool = !cfg!(unoptimized);
 
+/// Items for the tests of kernels. Not part of the API.
+#[doc(hidden)]
+pub mod __internal {
+    pub use crate::scratch::kept_elements;
+    pub use crate::simd::at_every_isa;
+}
+
 #[cfg(test)]
 mod tests;

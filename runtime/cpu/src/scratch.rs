@@ -26,7 +26,6 @@ pub(super) fn with_scratch<R>(len: usize, f: impl FnOnce(&mut [f32]) -> R) -> R 
 }
 
 /// Returns the elements of scratch that this thread keeps for later calls.
-#[cfg(test)]
-pub(super) fn kept_elements() -> usize {
+pub fn kept_elements() -> usize {
     FREE.with_borrow(|free| free.iter().map(|lines| 16 * lines.len()).sum())
 }

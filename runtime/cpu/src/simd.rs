@@ -2,6 +2,7 @@
 //!
 //! Bodies are ordinary loops that the compiler vectorizes.
 
+use std::cell::Cell;
 use std::sync::OnceLock;
 
 /// Instruction sets that kernels are compiled for.
@@ -30,8 +31,7 @@ impl Level {
     /// Returns the level that kernels use: the best of this CPU, or the limit in the environment if that is lower.
     #[inline]
     pub fn detect() -> Level {
-        #[cfg(test)]
-        if let Some(level) = tests::FORCED.get() {
+        if let Some(level) = FORCED.get() {
             return level;
         }
         static LEVEL: OnceLock<Level> = OnceLock::new();
@@ -153,36 +153,18 @@ macro_rules! dispatch {
 }
 pub(super) use dispatch;
 
-#[cfg(test)]
-pub(super) mod tests {
-    use std::cell::Cell;
+thread_local! {
+    /// The instruction set that a test has selected on this thread.
+    static FORCED: Cell<Option<Level>> = const { Cell::new(None) };
+}
 
-    use super::Level;
-
-    thread_local! {
-        pub(super) static FORCED: Cell<Option<Level>> = const { Cell::new(None) };
+/// Runs `test` at every instruction set of this CPU (on this thread only).
+pub fn at_every_isa(test: impl Fn()) {
+    let best = Level::detect();
+    let levels = Level::NAMES.iter().map(|(_, level)| *level).filter(|level| *level <= best);
+    for level in levels {
+        FORCED.set(Some(level));
+        test();
     }
-
-    /// Runs `test` at every instruction set of this CPU (on this thread only).
-    pub fn at_every_isa(test: impl Fn()) {
-        let best = Level::detect();
-        let mut levels = vec![Level::Portable];
-        #[cfg(target_arch = "x86_64")]
-        {
-            if best != Level::Portable {
-                levels.push(Level::Avx2);
-            }
-            if matches!(best, Level::Avx512 | Level::Avx512Bf16) {
-                levels.push(Level::Avx512);
-            }
-            if best == Level::Avx512Bf16 {
-                levels.push(Level::Avx512Bf16);
-            }
-        }
-        for level in levels {
-            FORCED.set(Some(level));
-            test();
-        }
-        FORCED.set(None);
-    }
+    FORCED.set(None);
 }

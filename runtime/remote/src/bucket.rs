@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use object_store::aws::AmazonS3Builder;
 use object_store::azure::MicrosoftAzureBuilder;
+use object_store::client::{HttpError, HttpErrorKind};
 use object_store::gcp::GoogleCloudStorageBuilder;
 use object_store::multipart::MultipartStore;
 use object_store::{BackoffConfig, ClientOptions, Error, ObjectStore, Result, RetryConfig};
@@ -138,7 +139,7 @@ fn check_aws_credentials() -> io::Result<()> {
 /// Most repetitions of a request whose answer was cut.
 pub const REPETITIONS: u32 = 5;
 
-/// Makes a request that may be repeated, and again if its answer was cut, which the client does not repeat.
+/// Makes a request that may be repeated, and again if [`is_cut`].
 pub async fn repeat_if_cut<T, F>(request: impl Fn() -> F) -> Result<T>
 where
     F: Future<Output = Result<T>>,
@@ -152,9 +153,18 @@ where
     request().await
 }
 
-/// Returns true if the answer to a request was cut.
+/// Returns true if the answer to a request was cut, or a connection was reset before it, and the client has not
+/// repeated the request: it repeats no answers, and no writes with a condition.
 pub fn is_cut(error: &Error) -> bool {
-    error.to_string().contains("response body")
+    let text = error.to_string();
+    text.contains("response body") || is_interrupted(error) && !text.contains(" retries, ")
+}
+
+fn is_interrupted(error: &Error) -> bool {
+    let causes =
+        std::iter::successors(Some(error as &dyn std::error::Error), |error| error.source());
+    let mut http = causes.filter_map(|error| error.downcast_ref::<HttpError>());
+    http.any(|error| error.kind() == HttpErrorKind::Interrupted)
 }
 
 /// Waits before a request is repeated, the longer the more often it was.
@@ -188,4 +198,33 @@ pub fn runtime() -> &'static Runtime {
         let builder = builder.worker_threads(2).thread_name("object storage").enable_all();
         builder.build().expect("the process can start two threads")
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    /// Makes a request whose first answer is an error of this kind, and returns the number of requests.
+    fn requests(kind: HttpErrorKind) -> u32 {
+        let failed = || {
+            let reset = HttpError::new(kind, io::Error::from(io::ErrorKind::ConnectionReset));
+            Error::Generic { store: "S3", source: Box::new(reset) }
+        };
+        let requests = Cell::new(0);
+        let request = || {
+            requests.set(requests.get() + 1);
+            std::future::ready(if requests.get() == 1 { Err(failed()) } else { Ok(()) })
+        };
+        let answer = runtime().block_on(repeat_if_cut(request));
+        assert_eq!(answer.is_ok(), requests.get() == 2);
+        requests.get()
+    }
+
+    #[test]
+    fn a_request_is_repeated_if_its_connection_was_reset() {
+        assert_eq!(requests(HttpErrorKind::Interrupted), 2);
+        assert_eq!(requests(HttpErrorKind::Timeout), 1);
+    }
 }

@@ -152,9 +152,17 @@ fn a_lost_lock_ends_a_run_and_a_renewed_one_refuses_it() {
     );
 
     let waiting = Running::with(&remote.workspace, remote.command(), &line);
-    std::thread::sleep(Duration::from_millis(500));
-    other(1);
-    let refused = waiting.finish();
+    let refused = std::thread::scope(|scope| {
+        let end = scope.spawn(|| waiting.finish());
+        for renewals in 1.. {
+            if end.is_finished() {
+                break;
+            }
+            other(renewals);
+            std::thread::sleep(Duration::from_millis(500));
+        }
+        end.join().unwrap()
+    });
     assert_contains(
         &refused.stderr,
         "s3://bucket/run is held by process 7 on elsewhere; it is taken over if",

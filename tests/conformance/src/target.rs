@@ -26,6 +26,7 @@ pub struct Target {
     /// Tolerance of log-sum-exps of bf16 attention.
     log_tolerance: f64,
     has_large_cases: bool,
+    compares_digest_alone: bool,
     digest: Rc<Cell<u64>>,
 }
 
@@ -41,6 +42,7 @@ impl Target {
             tolerance: 1.0,
             log_tolerance: 0.0,
             has_large_cases: false,
+            compares_digest_alone: false,
             digest,
         }
     }
@@ -67,6 +69,16 @@ impl Target {
     /// Adds large cases, for several threads, which take too long on a simulated device.
     pub fn with_large_cases(self) -> Target {
         Target { has_large_cases: true, ..self }
+    }
+
+    /// Leaves out the formulas that take longest: the results are those of a target that compares them, if the digests
+    /// of both are equal.
+    pub fn with_digest_alone(self) -> Target {
+        Target { compares_digest_alone: true, ..self }
+    }
+
+    pub(crate) fn compares_digest_alone(&self) -> bool {
+        self.compares_digest_alone
     }
 
     /// Returns the backend.

@@ -161,7 +161,7 @@ mod tests {
     use half::bf16;
 
     use super::*;
-    use crate::simd::tests::at_every_isa;
+    use crate::simd::at_every_isa;
     use crate::simd::{BASELINE_FUSES, Level};
 
     fn values<T: Float>(len: usize, seed: usize) -> Vec<T> {

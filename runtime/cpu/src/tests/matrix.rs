@@ -1,7 +1,7 @@
 //! Parts of packed operands.
 
 use crate::gemm::{Matrix, RightOperand};
-use crate::simd::tests::at_every_isa;
+use crate::simd::at_every_isa;
 use meshwright_conformance::{assert_near, values};
 
 /// The product of two parts of operands, in f64.

@@ -1,7 +1,5 @@
-//! The conformance suite on this backend, and tests of what it has alone.
+//! Tests of functions that several kernels use.
 
-mod attention;
-mod conformance;
 mod math;
 mod matrix;
 mod rounding;

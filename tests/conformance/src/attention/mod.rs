@@ -25,8 +25,10 @@ pub use special::{
 #[track_caller]
 fn check(target: &Target, what: &str, case: &Case) {
     let got = case.run(target);
-    let expected = case.reference(&got[0]);
-    expected.check(target, &format!("{what} {:?}", case.s), case.dtype, &got);
+    if !target.compares_digest_alone() {
+        let expected = case.reference(&got[0]);
+        expected.check(target, &format!("{what} {:?}", case.s), case.dtype, &got);
+    }
 }
 
 /// Full, partial and single tiles of tensor cores; grouped heads; head dims of every tile size, and partial ones.

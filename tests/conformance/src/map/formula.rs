@@ -62,9 +62,9 @@ fn derivative(function: UnaryFunction, x: f64) -> f64 {
     }
 }
 
-/// Evaluates all nodes at element `i`. `mask` has the factors of dropout.
-fn evaluate(expr: &Expr, leaves: &[Vec<f64>], mask: &[f64], i: usize) -> Vec<f64> {
-    let mut x: Vec<f64> = Vec::new();
+/// Evaluates all nodes at element `i`, to `x`. `mask` has the factors of dropout.
+fn evaluate(expr: &Expr, leaves: &[Vec<f64>], mask: &[f64], i: usize, x: &mut Vec<f64>) {
+    x.clear();
     for node in &expr.nodes {
         x.push(match *node {
             Node::Leaf(leaf) => leaves[leaf][i],
@@ -91,7 +91,6 @@ fn evaluate(expr: &Expr, leaves: &[Vec<f64>], mask: &[f64], i: usize) -> Vec<f64
             Node::Dropout(a, _) => x[a] * mask[i],
         });
     }
-    x
 }
 
 /// Computes the result, and the gradients of all leaves from the gradient of the result.
@@ -101,11 +100,12 @@ pub fn gradients(
     grad: &[f64],
     mask: &[f64],
 ) -> (Vec<f64>, Vec<Vec<f64>>) {
-    let mut result = Vec::new();
+    let (mut result, mut x, mut slopes) = (Vec::with_capacity(grad.len()), Vec::new(), Vec::new());
     let mut gradients: Vec<Vec<f64>> = leaves.iter().map(|leaf| vec![0.0; leaf.len()]).collect();
     for (i, grad) in grad.iter().enumerate() {
-        let x = evaluate(expr, leaves, mask, i);
-        let mut slopes = vec![0.0; x.len()];
+        evaluate(expr, leaves, mask, i, &mut x);
+        slopes.clear();
+        slopes.resize(x.len(), 0.0);
         slopes[x.len() - 1] = *grad;
         for (at, node) in expr.nodes.iter().enumerate().rev() {
             let slope = slopes[at];

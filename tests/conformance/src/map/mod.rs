@@ -81,19 +81,27 @@ fn check(target: &Target, case: &Case, sizes: &[usize], dtype: DType) {
     let grad = target.floats(dtype, &values(len, 9));
     let mask = dropout::mask(target, &expr, len);
     let exact: Vec<Vec<f64>> = leaves.iter().map(Operand::wide).collect();
-    let (result, slopes) = gradients(&expr, &exact, &grad.wide(), &mask);
+    let exact_grad = grad.wide();
+    let result = evaluate(target, &expr, &leaves, len);
+    let grads = [None, Some(1.0)]
+        .map(|before| (before, backward(target, &expr, &leaves, &case.wanted, &grad, before)));
+    if target.compares_digest_alone() {
+        let results =
+            [&result].into_iter().chain(grads.iter().flat_map(|(_, grads)| grads.iter().flatten()));
+        results.for_each(|result| drop(result.numbers()));
+        return;
+    }
 
     let what = format!("{:?}, {sizes:?}", expr.nodes);
-    target.check(&what, &evaluate(target, &expr, &leaves, len), &result, case.tolerance * 4e-7);
-    for before in [None, Some(1.0)] {
-        let grads = backward(target, &expr, &leaves, &case.wanted, &grad, before);
+    let (expected, slopes) = gradients(&expr, &exact, &exact_grad, &mask);
+    target.check(&what, &result, &expected, case.tolerance * 4e-7);
+    for (before, grads) in &grads {
         for (leaf, (got, slopes)) in grads.iter().zip(&slopes).enumerate() {
+            let Some(got) = got else { continue };
             let expected: Vec<f64> =
                 slopes.iter().map(|slope| slope + f64::from(before.unwrap_or(0.0))).collect();
-            if let Some(got) = got {
-                let what = format!("leaf {leaf} of {what}, onto {before:?}");
-                target.check(&what, got, &expected, case.tolerance * 3e-6);
-            }
+            let what = format!("leaf {leaf} of {what}, onto {before:?}");
+            target.check(&what, got, &expected, case.tolerance * 3e-6);
         }
     }
 }

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use super::conformance::on_every_target;
-use crate::CpuBackend;
-use crate::scratch::kept_elements;
 use meshwright_backend::{AttentionShape, Band, DType};
 use meshwright_conformance::{AttentionCase, Target, attention_shape as shape};
+use meshwright_cpu::__internal::kept_elements;
+use meshwright_cpu::CpuBackend;
+
+use crate::on_every_target;
 
 fn one_thread() -> Target {
     Target::new(Arc::new(CpuBackend::new(1).expect("one thread starts nothing")))
