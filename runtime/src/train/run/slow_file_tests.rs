@@ -8,10 +8,11 @@ use crate::checkpoint::faults::delay_operations;
 use crate::checkpoint::hf::{HfFolder, HfFormat};
 use crate::checkpoint::{Checkpoint, Keep};
 use crate::comm::{CommError, LaunchOptions, RankComms, Site, launch_with};
+use crate::models::llama::Llama;
 use crate::state_dict::TrainingState;
 use crate::state_dict::{HfMapping, export_hf};
 use crate::tensor::{Rank, Settings};
-use crate::train::Error;
+use crate::train::{Config, Error, Result, StepObserver, StepReport, Trainer};
 
 use super::background_save::BackgroundSave;
 use super::save::{begin_checkpoint, save_to_folder};
@@ -129,4 +130,38 @@ fn ranks_wait_for_a_slow_export() {
     });
     assert!(time > TIMEOUT, "{time:?} is no test of the limit");
     HfFolder::open::<TinyConfig>(dir.path(), &[]).unwrap();
+}
+
+/// Makes the loss NaN in a step, on a slow file system.
+struct NanStep(u64);
+
+impl StepObserver for NanStep {
+    fn begin(&mut self, rank: &Rank, step: u64) {
+        delay_operations(DELAY);
+        if step == self.0 {
+            let units = rank.units();
+            let params =
+                units.iter().flat_map(|unit| unit.params()).filter(|param| param.is_owned());
+            params.for_each(|param| param.write(&vec![f32::NAN; param.local_len()]));
+        }
+    }
+
+    fn end(&mut self, _: &StepReport<'_>) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// Replicas that have parted have no state to save, but the one before is being written.
+#[test]
+fn the_checkpoint_before_a_failed_step_of_replicas_is_completed() {
+    let dir = tempfile::tempdir().unwrap();
+    let line = "t --layers 1 --hidden 16 --heads 2 --ffn 16 --seq 8 --batch 4 --sample-tokens 0 --mesh dp=2 --steps 9 \
+                --local-steps 3 --save-every 3 --save-async --save out";
+    let mut config = Config::parse(line.split_whitespace()).unwrap();
+    config.save.as_mut().unwrap().dir = dir.path().to_owned();
+    let trainer = Trainer::<Llama>::new(config).unwrap();
+    let error = trainer.on_step(|_| Ok(NanStep(5))).train().map(drop).unwrap_err();
+    let newest = format!("{} has the state after step 3", dir.path().display());
+    assert!(error.to_string().contains(&newest), "{error}");
+    assert_eq!(Checkpoint::open(dir.path()).unwrap().manifest().state.step, 3);
 }
