@@ -101,7 +101,7 @@ fn others_know_replicas(settings: &RunSettings, problems: &mut Problems) -> bool
         ("plan", "plans for steps that are all alike"),
         ("cluster", "predicts a step that is like all others"),
     ];
-    let given = || others.into_iter().filter(|(name, _)| settings.is_given(name));
+    let given = || others.into_iter().filter(|(name, _)| settings.is_on(name));
     for (name, reason) in given() {
         let message =
             format!("{reason}; it cannot be combined with --local-steps, so leave one of them out");
