@@ -141,7 +141,16 @@ fn other_replicas_cannot_continue() {
     workspace.train("--mesh dp=2 --steps 4 --save plain");
     for (line, message) in [
         ("--resume out/step-00000006 --mesh dp=4", "--mesh: dp=4 has 4 replicas along dp, and "),
-        ("--resume out/step-00000006 --mesh fsdp=2", "--local-steps: 3 lets replicas along dp"),
+        (
+            "--resume out/step-00000006 --mesh fsdp=2",
+            "as saved in out/step-00000006: --local-steps: 3 lets replicas along dp train apart, but the degree of dp \
+             is 1 in --mesh fsdp=2 (the ranks of fsdp share one replica); keep the replicas that were saved, as in \
+             --mesh dp=2,fsdp=2",
+        ),
+        (
+            "--resume out/step-00000006 --ema 0.9",
+            "so leave one of them out (--local-steps is as saved in out/step-00000006)",
+        ),
         ("--resume out/step-00000006 --local-steps 4", "which is no multiple of 4"),
         (
             "--resume out/step-00000006 --outer-momentum 0",

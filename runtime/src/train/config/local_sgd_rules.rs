@@ -79,9 +79,14 @@ fn replicas_are_there(settings: &RunSettings, local: &LocalSgdConfig, problems: 
         problems.add(&["mesh", "local-steps"], message);
     } else if mesh.degree(AxisId::Dp) == 1 {
         let instead = with_ranks_along(&mesh, AxisId::Dp);
+        let fix = if settings.is_given_now("local-steps") {
+            format!("use {instead}, or leave it out")
+        } else {
+            format!("keep the replicas that were saved, as in {instead}")
+        };
         let message = format!(
             "{steps} lets replicas along dp train apart, but the degree of dp is 1 in --mesh {mesh} (the ranks of fsdp \
-             share one replica); use {instead}, or leave it out"
+             share one replica); {fix}"
         );
         problems.add(&["local-steps", "mesh"], message);
     }
