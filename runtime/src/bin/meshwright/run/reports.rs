@@ -4,7 +4,7 @@ use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use meshwright_comm::__internal::random_digits;
+use meshwright_comm::__internal::random_id;
 use meshwright_comm::__internal::run_reports::{RunReport, create_reports, read_reports};
 
 /// The file of the reports of one attempt, in the folder of temporary files. It is removed in the end.
@@ -26,7 +26,7 @@ impl Reports {
     /// Creates an empty file.
     pub fn create() -> Reports {
         let create = || {
-            let name = format!("meshwright-run-{}-{}", std::process::id(), &random_digits()?[..16]);
+            let name = format!("meshwright-run-{}-{}", std::process::id(), random_id()?);
             let path = env::temp_dir().join(name);
             create_reports(&path).map(|()| path)
         };
