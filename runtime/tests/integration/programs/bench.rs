@@ -84,6 +84,9 @@ fn matmuls_are_measured_by_size() {
     let (code, stdout, stderr) = meshwright(dir.path(), args);
     assert_eq!(code, 0, "{stderr}");
     assert!(stdout.contains("96 x 32 x 48") && stdout.contains("peak of bf16: "), "{stdout}");
+    let peaks = stdout.lines().filter(|line| line.starts_with("peak of "));
+    let peaks: Vec<&str> = peaks.collect();
+    assert!(peaks.len() == 2 && peaks.iter().all(|peak| peak.contains("FLOP/s, ")), "{peaks:?}");
     let record = json(&dir.path().join("g.json"));
     let all = record["matmuls"].as_array().unwrap();
     assert_eq!(all.len(), 4);
