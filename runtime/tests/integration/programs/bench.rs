@@ -140,6 +140,26 @@ fn bad_input_is_refused() {
     assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
 }
 
+/// A launcher that starts one process has chosen the number of ranks.
+#[test]
+fn one_process_of_a_launcher_has_nothing_to_measure() {
+    let dir = tempfile::tempdir().unwrap();
+    let bench = |args: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_meshwright"));
+        command.envs([
+            ("OMPI_COMM_WORLD_RANK", "0"),
+            ("OMPI_COMM_WORLD_SIZE", "1"),
+            ("OMPI_COMM_WORLD_LOCAL_RANK", "0"),
+        ]);
+        run(command, dir.path(), &format!("bench comm --ops barrier {args}"))
+    };
+    let (code, stdout, stderr) = bench("");
+    assert_eq!((code, stdout.as_str()), (2, ""), "{stderr}");
+    assert!(stderr.contains("one rank has no other to communicate with"), "{stderr}");
+    let (code, stdout, stderr) = bench("--ranks 2");
+    assert!(code == 0 && stdout.starts_with("2 ranks as threads ("), "{stderr}");
+}
+
 /// Processes measure together, and the first one prints and writes. One failure ends all of them.
 #[cfg(feature = "mpi")]
 #[test]
