@@ -36,6 +36,7 @@ impl Classifier {
 }
 
 fn main() -> Result<()> {
+    meshwright_examples::refuse_flags_and_processes();
     let trained = train("dp=2,tp=2", 301)?;
     for (step, loss) in trained.losses.iter().enumerate().step_by(50) {
         println!("step {step:3}: loss {loss:.4}");

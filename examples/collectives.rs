@@ -14,6 +14,7 @@ use meshwright::comm::{Blocks, ReduceOp, Site};
 type ByRank = Vec<Vec<f32>>;
 
 fn main() -> meshwright::Result<()> {
+    meshwright_examples::refuse_flags_and_processes();
     for (name, by_rank) in collectives()? {
         println!("{name}");
         for (rank, data) in by_rank.iter().enumerate() {

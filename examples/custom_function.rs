@@ -27,6 +27,7 @@ impl Net {
 }
 
 fn main() -> meshwright::Result<()> {
+    meshwright_examples::refuse_flags_and_processes();
     for line in compare_meshes(["tp=2", "fsdp=2,tp=2"], |rank| Ok(step(rank)?.0))? {
         println!("{line}");
     }

@@ -108,6 +108,7 @@ impl EncoderDecoder {
 }
 
 fn main() -> meshwright::Result<()> {
+    meshwright_examples::refuse_flags_and_processes();
     let losses = train(2, ScheduleKind::OneFOneB, 301)?.losses;
     for (step, loss) in losses.iter().enumerate().step_by(50) {
         println!("step {step:3}: loss {loss:.5}");

@@ -28,6 +28,7 @@ impl Mlp {
 }
 
 fn main() -> Result<()> {
+    meshwright_examples::refuse_flags_and_processes();
     for (step, loss) in train("dp=2,tp=2", 301)?.iter().enumerate().step_by(50) {
         println!("step {step:3}: loss {loss:.5}");
     }

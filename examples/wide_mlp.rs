@@ -26,10 +26,7 @@ impl WideMlp {
 }
 
 fn main() -> Result<()> {
-    if std::env::args().len() > 1 {
-        eprintln!("wide_mlp takes no arguments");
-        std::process::exit(2);
-    }
+    meshwright_examples::refuse_flags_and_processes();
     // The trainer counts FLOPs for its metrics.
     let folder = tempfile::tempdir().expect("a temporary folder");
     println!("width    MFU");

@@ -181,11 +181,20 @@ fn other_replicas_cannot_continue() {
     workspace.train("--mesh dp=2 --steps 4 --save plain");
     for (line, message) in [
         ("--resume out/step-00000006 --mesh dp=4", "--mesh: dp=4 has 4 replicas along dp, and "),
-        ("--resume out/step-00000006 --mesh fsdp=2", "--local-steps: 3 lets replicas along dp"),
+        (
+            "--resume out/step-00000006 --mesh fsdp=2",
+            "as saved in out/step-00000006: --local-steps: 3 lets replicas along dp train apart, but the degree of dp \
+             is 1 in --mesh fsdp=2 (the ranks of fsdp share one replica); keep the replicas that were saved, as in \
+             --mesh dp=2,fsdp=2",
+        ),
+        (
+            "--resume out/step-00000006 --ema 0.9",
+            "so leave one of them out (--local-steps is as saved in out/step-00000006)",
+        ),
         ("--resume out/step-00000006 --local-steps 4", "which is no multiple of 4"),
         (
             "--resume out/step-00000006 --outer-momentum 0",
-            "holds an outer momentum; use --outer-momentum above 0",
+            "holds an outer momentum, which 0 would drop; use a value above 0",
         ),
         (
             "--resume plain/latest --local-steps 3 --steps 6",
@@ -199,4 +208,21 @@ fn other_replicas_cannot_continue() {
     assert_contains(chosen.error(), "--mesh: auto chooses a mesh for gradients that are reduced");
     // Replicas go on from a run of data parallelism, each with its optimizer state.
     workspace.train("--resume plain/latest --local-steps 2 --steps 8 --save local");
+}
+
+/// An outer momentum that was 0 begins with 0, and is in the next checkpoint.
+#[test]
+fn an_outer_momentum_begins_in_a_resumed_run() {
+    let workspace = Workspace::new();
+    workspace.train(&format!("{LOCAL} --outer-momentum 0 --save out --save-every 6"));
+    let [without, with] = ["0", "0.9"].map(|momentum| {
+        let resume = format!("--resume out/step-00000006 --outer-momentum {momentum}");
+        workspace.train(&format!("{resume} --save run{momentum} --metrics {momentum}.jsonl"));
+        numbers(&workspace.metrics(&format!("{momentum}.jsonl")), "loss")
+    });
+    // Up to the first synchronization, and after it.
+    assert_eq!(without[..3], with[..3]);
+    assert_ne!(without[3..], with[3..]);
+    let dropped = workspace.run(&format!("{SMALL} --resume run0.9/latest --outer-momentum 0"));
+    assert_contains(dropped.error(), "holds an outer momentum");
 }

@@ -131,3 +131,13 @@ fn processes_that_differ_are_named() {
     assert_eq!(preflight.code, Some(2), "{}", preflight.stderr);
     assert_contains(&preflight.stderr, "--preflight: ");
 }
+
+/// Every process has an error on which the ranks have agreed, and the first one prints it.
+#[test]
+fn a_common_error_is_printed_once() {
+    let workspace = Workspace::new();
+    let line = "--mesh dp=2 --steps 20 --optimizer sgd --lr 1e38 --clip 0";
+    let diverged = run_processes(&workspace, 2, line);
+    assert_eq!(diverged.code, Some(4), "{}", diverged.stderr);
+    assert_eq!(diverged.stderr.matches("training stopped").count(), 1, "{}", diverged.stderr);
+}

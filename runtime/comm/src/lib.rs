@@ -90,7 +90,7 @@ pub use timeline::Timeline;
 pub mod __internal {
     pub use crate::call::axes_name;
     pub use crate::call_observer::{CallObserver, CallTransfer};
-    pub use crate::process_launch::random::random_digits;
+    pub use crate::process_launch::random::{random_digits, random_id};
     pub use crate::timeline::DeviceSpan;
 
     /// Reports to the supervisor of a process.

@@ -14,8 +14,8 @@ use super::accounting::Accounting;
 use super::exposed_time::ExposedClock;
 use super::flight::{FlightFolder, RankEnd};
 use super::local::{LocalEngine, LocalGroups};
-use super::rank_table::RankTable;
-use super::{Engine, LaunchOptions, Peers, RankExit, Timeline};
+use super::rank_table::{ExitCause, RankTable};
+use super::{CommError, Engine, LaunchOptions, Peers, RankExit, Timeline};
 
 /// The ranks of one [`launch`](super::launch) that run in this process.
 pub(super) struct ProcessRanks {
@@ -120,6 +120,16 @@ impl ProcessRanks {
             stopped_by: self.stopped_by(rank),
         };
         flight.write(rank, self.shape.world_size(), &self.clock(rank).recorder, end);
+    }
+
+    /// Notes that the end of another rank ends a wait of `rank`, and returns the error.
+    pub fn stop_wait(&self, rank: usize, failed: (usize, RankExit), wait: &str) -> CommError {
+        let cause = ExitCause { rank: failed.0, exit: failed.1 };
+        self.ranks.note_stopped(rank, &cause);
+        let (call, detail) = (wait.to_owned(), String::new());
+        let error = CommError::PeerLeft { rank: cause.rank, exit: cause.exit, call, detail };
+        self.clock(rank).recorder.note_failed_call(&error);
+        error
     }
 
     /// Returns the rank whose exit stopped `rank`, if any.

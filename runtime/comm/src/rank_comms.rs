@@ -127,6 +127,18 @@ impl RankComms {
         self.process_ranks.peers(self.rank)
     }
 
+    /// Checks that no other rank has failed, while this one waits for something else than a call, which `wait`
+    /// describes. `peers` detects failures in other processes, if the other ranks are in them.
+    ///
+    /// # Errors
+    /// The end of the rank that has failed.
+    #[doc(hidden)]
+    pub fn check_peers(&self, peers: Option<&dyn Peers>, wait: &str) -> Result<(), CommError> {
+        let failed = peers.map_or_else(|| self.peers().failed_peer(), Peers::failed_peer);
+        let Some((rank, exit)) = failed else { return Ok(()) };
+        Err(self.process_ranks.stop_wait(self.rank, (rank, exit), wait))
+    }
+
     /// Extends the time limit of this rank's calls to [`FILE_TIME_LIMIT`](super::FILE_TIME_LIMIT) until the guard is
     /// dropped, for ranks that wait while another one reads or writes files: its file system may be slow. A rank that
     /// fails or is lost still ends the calls of the others, and so does a deadlock. Every rank that waits extends its

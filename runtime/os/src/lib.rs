@@ -1,5 +1,5 @@
 //! The operating system: kinds of files, pipes that are opened without waiting forever, files with one writer, standard
-//! output, numbers in messages, signals of the process, its exit codes, and supervised child processes.
+//! output, numbers in messages, signals of the process, its user and exit codes, and supervised child processes.
 
 mod child_processes;
 pub mod exit_code;
@@ -11,6 +11,7 @@ mod output_file;
 mod pipes;
 mod signals;
 mod stdout;
+mod user;
 
 pub use child_processes::{
     SignalQueue, adopt_orphans, descendants, is_stop_signal, reap_child, send_signal, signal_name,
@@ -28,3 +29,4 @@ pub use numbers::{counted, counted_with_commas, with_commas};
 pub use open_files::{allow_open_files, is_limit_of_open_files};
 pub use output_file::{ClaimedFile, free_name, move_aside};
 pub use signals::hold_stops;
+pub use user::effective_user;

@@ -257,7 +257,7 @@ impl<T: Task> TaskTrainer<T> {
             let machine = (!prints).then(|| Arc::clone(&self.plan.machine));
             // The exit of the process would leave the lock file.
             drop(self);
-            if !prints && matches!(error, Error::Stopped(_)) {
+            if !prints && is_of_all_ranks(&error) {
                 machine
                     .iter()
                     .filter_map(|machine| machine.store())
@@ -358,4 +358,16 @@ impl<T: Task> TaskTrainer<T> {
             }
         }
     }
+}
+
+/// Returns true for an error that the ranks have agreed on: each process has it, and that of rank 0 prints it.
+fn is_of_all_ranks(error: &Error) -> bool {
+    matches!(
+        error,
+        Error::Stopped(_)
+            | Error::Diverged(_)
+            | Error::ReplicasDiffer(_)
+            | Error::DataEnded { .. }
+            | Error::Save { .. }
+    )
 }

@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use super::super::process_launch::random::random_digits;
+use super::super::process_launch::random::random_id;
 use super::file::{End, RankRecord, VERSION};
 use super::recorder::FlightRecorder;
 
@@ -35,8 +35,7 @@ impl FlightFolder {
     pub fn new(path: impl Into<PathBuf>, run: Option<String>) -> FlightFolder {
         let path = path.into();
         let id_of_process = |_| format!("{}-{}", std::process::id(), unix_time().as_nanos());
-        let random = || random_digits().map(|digits| digits[..16].to_owned());
-        let run = run.unwrap_or_else(|| random().unwrap_or_else(id_of_process));
+        let run = run.unwrap_or_else(|| random_id().unwrap_or_else(id_of_process));
         FlightFolder { path, run, has_files: AtomicBool::new(false), problem: OnceLock::new() }
     }
 

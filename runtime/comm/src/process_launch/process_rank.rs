@@ -25,6 +25,17 @@ pub enum RankAssignmentError {
         /// The missing variable.
         missing: &'static str,
     },
+    /// There are several processes, and the rank of this one is unknown.
+    #[error(
+        "the environment has {present}, but no {missing}, so each process would train the whole run: start all \
+         processes by one launcher, or set {missing} in each; for one process, unset {present}"
+    )]
+    UnknownRank {
+        /// The variable with the number of processes.
+        present: &'static str,
+        /// The missing variable.
+        missing: &'static str,
+    },
     /// The launcher gives ranks, but does not tell how many.
     #[error(
         "the environment has {present}, so a launcher has started this process, but no number of processes: each would \
@@ -173,6 +184,10 @@ const LAUNCHERS: [LauncherVars; 15] = [
     LauncherVars::without_world("MPI_LOCALRANKID", &[]),
 ];
 
+/// Numbers of processes that users set, and not only launchers, with the variables of the rank.
+const SIZES_OF_USERS: [(&str, &str); 2] =
+    [("WORLD_SIZE", "RANK"), ("MESHWRIGHT_WORLD_SIZE", "JOB_COMPLETION_INDEX")];
+
 /// Numbers from which on SLURM counts steps that are no task: batch scripts, interactive shells and others.
 const FIRST_SPECIAL_STEP: u64 = 0xffff_fff0;
 
@@ -180,7 +195,8 @@ impl ProcessRank {
     /// Returns the rank of this process; `None` if it was not started by a launcher.
     ///
     /// # Errors
-    /// If variables are missing or inconsistent. `RANK` without `WORLD_SIZE` is none of a launcher.
+    /// If variables are missing or inconsistent. `RANK` without `WORLD_SIZE` is none of a launcher, and neither is a
+    /// `WORLD_SIZE` of 1 without `RANK`.
     pub fn from_environment() -> Result<Option<ProcessRank>, RankAssignmentError> {
         ProcessRank::from_variables(&|name| env::var(name).ok())
     }
@@ -193,11 +209,13 @@ impl ProcessRank {
         variable: &dyn Fn(&str) -> Option<String>,
     ) -> Result<Option<ProcessRank>, RankAssignmentError> {
         let variables = Variables::new(variable);
-        match LauncherVars::find(&variables) {
-            Some(launcher) if launcher.rank == TORCHRUN.rank && !launcher.is_sized(&variables) => {
-                Ok(None)
-            }
-            found => found.map(|launcher| launcher.process_rank(&variables)).transpose(),
+        // `RANK` alone may mean anything.
+        let is_launcher = |launcher: &&LauncherVars| {
+            launcher.rank != TORCHRUN.rank || launcher.is_sized(&variables)
+        };
+        match LauncherVars::find(&variables).filter(is_launcher) {
+            Some(launcher) => launcher.process_rank(&variables).map(Some),
+            None => LauncherVars::refuse_lone_size(&variables).map(|()| None),
         }
     }
 }
@@ -236,6 +254,18 @@ impl LauncherVars {
         sized
             .find(|launcher| launcher.is_sized(variables))
             .or_else(|| LAUNCHERS.iter().rev().find(has_started))
+    }
+
+    /// Refuses a number of processes that users set, of several, without the rank of this one: each process would train
+    /// the whole run.
+    pub fn refuse_lone_size(variables: &Variables<'_>) -> Result<(), RankAssignmentError> {
+        for (present, missing) in SIZES_OF_USERS {
+            let size = variables.get(present).and_then(|size| size.trim().parse::<usize>().ok());
+            if size.is_some_and(|size| size > 1) {
+                return Err(RankAssignmentError::UnknownRank { present, missing });
+            }
+        }
+        Ok(())
     }
 
     /// Returns true if the launcher has started this process.

@@ -29,3 +29,8 @@ pub fn random_digits() -> io::Result<String> {
     let bytes = SystemRandom::open()?.next_bytes()?;
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
+
+/// Returns 16 random hexadecimal digits, for names that no other process chooses.
+pub fn random_id() -> io::Result<String> {
+    random_digits().map(|digits| digits[..16].to_owned())
+}

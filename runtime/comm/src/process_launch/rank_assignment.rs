@@ -45,7 +45,9 @@ impl RankAssignment {
         variable: &dyn Fn(&str) -> Option<String>,
     ) -> Result<Option<RankAssignment>, RankAssignmentError> {
         let variables = &Variables::new(variable);
-        let Some(launcher) = LauncherVars::find(variables) else { return Ok(None) };
+        let Some(launcher) = LauncherVars::find(variables) else {
+            return LauncherVars::refuse_lone_size(variables).map(|()| None);
+        };
         let ProcessRank { rank, world } = launcher.process_rank(variables)?;
         let local_rank = match launcher.local_rank {
             [] => 0,

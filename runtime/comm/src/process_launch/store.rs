@@ -14,7 +14,7 @@ use super::heartbeat::{Heartbeats, ReadProgress};
 use super::listen::{assignment_on_host, listen};
 use super::notices::{Notices, StoreReply};
 use super::protocol::StoreRequest;
-use super::random::random_digits;
+use super::random::random_id;
 use super::rank_assignment::RankAssignment;
 use super::rendezvous::{Admission, join};
 use super::server::{ServerSettings, serve_store};
@@ -361,7 +361,7 @@ fn serve(
             timeout: options.timeout,
             heartbeat_limit: options.heartbeat_limit,
             token,
-            run_id: random_digits()?[..16].to_owned(),
+            run_id: random_id()?,
             arrivals: Arc::clone(arrivals),
             // The others have read the file.
             when_complete: published.map(|(file, token)| {

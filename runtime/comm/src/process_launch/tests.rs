@@ -212,6 +212,29 @@ fn a_slurm_batch_script_is_no_task() {
     assert_eq!(rank_of(&[&script[..], &torchrun].concat()), Ok(first));
 }
 
+/// A number of processes without a rank is refused, unless it is that of one process, or of something else.
+#[test]
+fn a_world_size_needs_a_rank() {
+    for (size, rank) in [("WORLD_SIZE", "RANK"), ("MESHWRIGHT_WORLD_SIZE", "JOB_COMPLETION_INDEX")]
+    {
+        let found = |value: &str| {
+            let variables = [(size, value), ("SLURM_PROCID", "0"), ("SLURM_NTASKS", "4")];
+            let of = |name: &str| {
+                let found = variables.iter().find(|(known, _)| *known == name);
+                found.map(|(_, value)| value.to_string())
+            };
+            let assigned = assignment_of(&variables).map(|_| ());
+            let ranked = ProcessRank::from_variables(&of).map(|own| assert_eq!(own, None));
+            assert_eq!(assigned, ranked);
+            ranked.map_err(|error| error.to_string())
+        };
+        let refused = found("4").unwrap_err();
+        let expected = format!("the environment has {size}, but no {rank}, so each process would");
+        assert!(refused.starts_with(&expected), "{refused}");
+        assert_eq!(["1", "large", ""].map(found), [Ok(()), Ok(()), Ok(())]);
+    }
+}
+
 #[test]
 fn inconsistent_variables_are_named() {
     let text =

@@ -6,6 +6,8 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use meshwright_os::effective_user;
+
 use super::random::random_digits;
 use super::rank_assignment::RankAssignment;
 use super::token::Token;
@@ -126,7 +128,7 @@ impl HomeFile {
     fn check_folders(&self) -> io::Result<()> {
         for (folder, others) in [(self.parent(), 0o022), (self.folder(), 0o077)] {
             let found = fs::symlink_metadata(&folder).map_err(|error| named(&folder, error))?;
-            if !found.is_dir() || found.uid() != user() || found.mode() & others != 0 {
+            if !found.is_dir() || found.uid() != effective_user() || found.mode() & others != 0 {
                 return Err(io::Error::other(format!(
                     "{} is not a folder of this user alone; use `chmod 700 {0}`, or remove it",
                     folder.display()
@@ -153,7 +155,7 @@ pub fn read_secret(path: &Path) -> io::Result<String> {
     if !found.is_file() || found.len() > MAX_SIZE {
         return Err(io::Error::other("it is not a file with a token"));
     }
-    if found.uid() != user() && found.uid() != 0 {
+    if found.uid() != effective_user() && found.uid() != 0 {
         return Err(io::Error::other("it belongs to another user; copy it to a file of your own"));
     }
     if found.mode() & 0o077 != 0 {
@@ -193,11 +195,6 @@ fn named(path: &Path, error: io::Error) -> io::Error {
 fn safe_part(text: &str) -> String {
     let is_safe = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
     text.chars().take(80).map(|c| if is_safe(c) { c } else { '_' }).collect()
-}
-
-fn user() -> u32 {
-    // SAFETY: the call has no preconditions, and does not fail.
-    unsafe { libc::geteuid() }
 }
 
 /// Returns true if a folder is known to be on a file system that several hosts share.

@@ -114,9 +114,14 @@ fn replicas_are_there(settings: &RunSettings, local: &LocalSgdConfig, problems: 
         problems.add(&["mesh", "local-steps"], message);
     } else if mesh.degree(AxisId::Dp) == 1 {
         let instead = with_ranks_along(&mesh, AxisId::Dp);
+        let fix = if settings.is_given_now("local-steps") {
+            format!("use {instead}, or leave it out")
+        } else {
+            format!("keep the replicas that were saved, as in {instead}")
+        };
         let message = format!(
             "{steps} lets replicas along dp train apart, but the degree of dp is 1 in --mesh {mesh} (the ranks of fsdp \
-             share one replica); use {instead}, or leave it out"
+             share one replica); {fix}"
         );
         problems.add(&["local-steps", "mesh"], message);
     }
@@ -136,7 +141,7 @@ fn others_know_replicas(settings: &RunSettings, problems: &mut Problems) -> bool
         ("plan", "plans for steps that are all alike"),
         ("cluster", "predicts a step that is like all others"),
     ];
-    let given = || others.into_iter().filter(|(name, _)| settings.is_given(name));
+    let given = || others.into_iter().filter(|(name, _)| settings.is_on(name));
     for (name, reason) in given() {
         let message =
             format!("{reason}; it cannot be combined with --local-steps, so leave one of them out");

@@ -26,11 +26,25 @@ impl Problems {
         }
         let (name, message) = (flags[0], message.into());
         let source = self.given.get(name).map(|given| given.source.clone());
-        let message = match source {
+        let mut message = match source {
             Some(SettingSource::File { .. }) => format!("{name}: {message}"),
             _ => format!("--{name}: {message}"),
         };
+        // The message names flags that nobody has typed.
+        if !matches!(source, Some(SettingSource::Checkpoint { .. })) {
+            message.extend(flags[1..].iter().find_map(|other| self.describe_kept(other)));
+        }
         self.found.push((name.to_owned(), Problem { source, message }));
+    }
+
+    /// Tells that a flag is taken from a checkpoint, if it is.
+    fn describe_kept(&self, name: &str) -> Option<String> {
+        match &self.given.get(name)?.source {
+            SettingSource::Checkpoint { folder } => {
+                Some(format!(" (--{name} is as saved in {})", folder.display()))
+            }
+            _ => None,
+        }
     }
 
     /// Returns all problems, in the order of the `flags`.

@@ -99,7 +99,7 @@ fn preflights_write_nothing(settings: &RunSettings, problems: &mut Problems) {
         "preflight" | "eval-fraction" => true,
         _ => name == "sample-tokens" && settings.sample_tokens == 0,
     };
-    for flag in others.filter(|flag| settings.is_given(flag.name) && !is_moot(flag.name)) {
+    for flag in others.filter(|flag| settings.is_on(flag.name) && !is_moot(flag.name)) {
         let message =
             "a --preflight compares steps from the beginning, and writes nothing; leave it out";
         problems.add(&[flag.name], message);

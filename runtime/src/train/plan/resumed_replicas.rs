@@ -23,8 +23,8 @@ impl SavedReplicas {
     /// Checks that a run can go on from the replicas of a checkpoint.
     ///
     /// # Errors
-    /// Another number of replicas, none that train apart, another outer optimizer, and a step between two
-    /// synchronizations of the run.
+    /// Another number of replicas, none that train apart, no outer momentum instead of a saved one, and a step between
+    /// two synchronizations of the run.
     pub fn check(checkpoint: &Checkpoint, config: &Config) -> Result<SavedReplicas> {
         let replicas = replicas_in(checkpoint);
         let kinds = state_kinds_in(checkpoint);
@@ -59,15 +59,10 @@ impl SavedReplicas {
                 local.steps,
             ));
         }
-        let is_local = replicas > 0 || has_momentum;
-        if is_local && has_momentum != (local.outer_momentum > 0.0) {
-            let (held, fix) = if has_momentum {
-                ("holds an outer momentum", "above 0")
-            } else {
-                ("holds no outer momentum", "0")
-            };
+        if has_momentum && local.outer_momentum == 0.0 {
             return refuse(format!(
-                "--outer-momentum: {folder} {held}; use --outer-momentum {fix}"
+                "--outer-momentum: {folder} holds an outer momentum, which 0 would drop; use a value above 0, as it \
+                 was saved with"
             ));
         }
         if has_own_params && local.fragments == 1 && local.alpha == 0.0 {

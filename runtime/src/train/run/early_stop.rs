@@ -100,6 +100,9 @@ impl<T: Task> RankLoop<'_, T> {
         let Some(save) = &self.plan.config.save else {
             return Err("nothing was saved (--save DIR keeps the state before such a step)".into());
         };
+        let not_saved = |error| format!("the state before this step could not be saved ({error})");
+        // What is being written may be the newest state of all replicas.
+        self.finish_background_save(usize::MAX).map_err(not_saved)?;
         if let Err(differ) = self.state.optimizer.synchronized_after(steps) {
             let newest = match self.saved {
                 Some(saved) => format!("{} has the state after step {saved}", save.dir.display()),
@@ -107,13 +110,10 @@ impl<T: Task> RankLoop<'_, T> {
             };
             return Err(format!("the state before this step is not saved ({differ}); {newest}"));
         }
-        let saved = self.finish_background_save(usize::MAX).and_then(|()| {
-            if self.saved == Some(steps) { Ok(()) } else { self.save_checkpoint(steps, None) }
-        });
-        match saved {
-            Ok(()) => Ok(save.dir.clone()),
-            Err(error) => Err(format!("the state before this step could not be saved ({error})")),
+        if self.saved != Some(steps) {
+            self.save_checkpoint(steps, None).map_err(not_saved)?;
         }
+        Ok(save.dir.clone())
     }
 }
 

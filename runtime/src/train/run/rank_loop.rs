@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crate::backend::Backend;
-use crate::comm::RankComms;
+use crate::comm::{Peers, RankComms};
 use crate::data::{MicroBatch, Prefetch};
 use crate::os::count_stoppable_step;
 use crate::parity::Observed;
@@ -220,20 +220,36 @@ impl<'a, T: Task> RankLoop<'a, T> {
 
     /// Checks that the ranks have read the rows of the first step that they are to have.
     fn check_first_batches(&mut self) -> Result<()> {
-        let batch = self.batches.peek(self.plan.first_step())?;
+        let first = self.plan.first_step();
+        self.await_batch(first)?;
+        let batch = self.batches.peek(first)?;
         check_first_batches(&self.state.rank, self.plan.config.batch, batch)
+    }
+
+    /// Waits for the batch of the next `step` (from 0), which may be far away.
+    ///
+    /// # Errors
+    /// Another rank that has failed: this one waits for it in no call.
+    fn await_batch(&mut self, step: u64) -> Result<()> {
+        let comms = self.state.rank.comms();
+        let store = self.plan.machine.store().map(|store| -> &dyn Peers { &**store });
+        let wait = format!("wait for the data of step {}", step + 1);
+        let check = || comms.check_peers(store, &wait);
+        if self.batches.wait_unless(|| check().is_err()) { Ok(()) } else { Ok(check()?) }
     }
 
     /// Trains on the batch of a step (from 0).
     fn run_step<'r>(&mut self, rank: &'r Rank, step: u64) -> Result<StepReport<'r>> {
         let start = Instant::now();
         let config = &self.plan.config;
+        self.await_batch(step)?;
         let batch = self.batches.take_batch(step)?;
         // Replicas that train apart complete their round before a stop: only then is there one state to save.
         let is_synchronized = config.is_synchronized_after(step + 1);
         let data_wait = start.elapsed();
         // All ranks have to learn in this step that one of them trains no other.
         if step + 1 < config.steps {
+            self.await_batch(step + 1)?;
             let failed = self.batches.peek(step + 1).err();
             let stop = if is_synchronized { stop_reason(config) } else { None };
             self.end_cause = EndCause::of(failed.map(Error::from).as_ref(), stop);

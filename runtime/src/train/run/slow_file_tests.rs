@@ -1,5 +1,7 @@
 //! Files of rank 0 that take longer than the time limit of communication.
 
+use std::sync::Mutex;
+use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 use super::fixture::TinyLlama;
@@ -8,10 +10,12 @@ use crate::checkpoint::faults::delay_operations;
 use crate::checkpoint::hf::{HfFolder, HfFormat};
 use crate::checkpoint::{Checkpoint, Keep};
 use crate::comm::{CommError, LaunchOptions, RankComms, Site, launch_with};
+use crate::data::RowSource;
+use crate::models::llama::Llama;
 use crate::state_dict::TrainingState;
 use crate::state_dict::{HfMapping, export_hf};
 use crate::tensor::{Rank, Settings};
-use crate::train::Error;
+use crate::train::{Config, Error, Result, StepObserver, StepReport, Trainer};
 
 use super::background_save::BackgroundSave;
 use super::save::{begin_checkpoint, save_to_folder};
@@ -129,4 +133,95 @@ fn ranks_wait_for_a_slow_export() {
     });
     assert!(time > TIMEOUT, "{time:?} is no test of the limit");
     HfFolder::open::<TinyConfig>(dir.path(), &[]).unwrap();
+}
+
+/// Makes the loss NaN in a step, on a slow file system.
+struct NanStep(u64);
+
+impl StepObserver for NanStep {
+    fn begin(&mut self, rank: &Rank, step: u64) {
+        delay_operations(DELAY);
+        if step == self.0 {
+            let units = rank.units();
+            let params =
+                units.iter().flat_map(|unit| unit.params()).filter(|param| param.is_owned());
+            params.for_each(|param| param.write(&vec![f32::NAN; param.local_len()]));
+        }
+    }
+
+    fn end(&mut self, _: &StepReport<'_>) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// Replicas that have parted have no state to save, but the one before is being written.
+#[test]
+fn the_checkpoint_before_a_failed_step_of_replicas_is_completed() {
+    let dir = tempfile::tempdir().unwrap();
+    let line = "t --layers 1 --hidden 16 --heads 2 --ffn 16 --seq 8 --batch 4 --sample-tokens 0 --mesh dp=2 --steps 9 \
+                --local-steps 3 --save-every 3 --save-async --save out";
+    let mut config = Config::parse(line.split_whitespace()).unwrap();
+    config.save.as_mut().unwrap().dir = dir.path().to_owned();
+    let trainer = Trainer::<Llama>::new(config).unwrap();
+    let error = trainer.on_step(|_| Ok(NanStep(5))).train().map(drop).unwrap_err();
+    let newest = format!("{} has the state after step 3", dir.path().display());
+    assert!(error.to_string().contains(&newest), "{error}");
+    assert_eq!(Checkpoint::open(dir.path()).unwrap().manifest().state.step, 3);
+}
+
+/// Rows that the first of two ranks cannot read from the third step on.
+struct StuckRows(Mutex<Receiver<()>>);
+
+impl RowSource for StuckRows {
+    fn name(&self) -> &str {
+        "stuck"
+    }
+
+    fn rows(&self) -> u64 {
+        1000
+    }
+
+    fn fingerprint(&self) -> String {
+        String::new()
+    }
+
+    fn write_row(
+        &self,
+        row: u64,
+        tokens: &mut [u32],
+        targets: &mut [u32],
+    ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+        if row >= 8 && row % 4 < 2 {
+            let _ = self.0.lock().unwrap().recv_timeout(STUCK);
+        }
+        tokens.fill(1);
+        targets.fill(1);
+        Ok(())
+    }
+}
+
+/// Time that rows take which are not awaited.
+const STUCK: Duration = Duration::from_secs(120);
+
+/// Fails on a rank.
+struct Failing(bool);
+
+impl StepObserver for Failing {
+    fn end(&mut self, _: &StepReport<'_>) -> Result<()> {
+        if self.0 { Err(Error::of_observer("the tracker is away")) } else { Ok(()) }
+    }
+}
+
+#[test]
+fn a_rank_that_waits_for_data_notices_a_failure() {
+    let line = "t --layers 1 --hidden 16 --heads 2 --ffn 16 --seq 8 --batch 4 --sample-tokens 0 --mesh dp=2 --steps 9";
+    let config = Config::parse(line.split_whitespace()).unwrap();
+    let (sender, receiver) = channel();
+    let config = config.with_rows(StuckRows(Mutex::new(receiver)));
+    let start = Instant::now();
+    let trainer = Trainer::<Llama>::new(config).unwrap();
+    let ended = trainer.on_step(|rank| Ok(Failing(rank.index() == 1))).train().map(drop);
+    assert!(start.elapsed() < STUCK, "{:?}", start.elapsed());
+    assert_eq!(ended.unwrap_err().to_string(), "observer: the tracker is away");
+    drop(sender);
 }

@@ -3,12 +3,16 @@
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use super::fetch_ahead::FetchAhead;
 use super::interruption::interrupt_by;
 use super::{Batch, DataError, Dataset};
+
+/// Time between two looks at the reason to end a wait.
+const PERIOD: Duration = Duration::from_millis(200);
 
 /// Capacity of the queue of prefetched batches; one more batch is being read meanwhile.
 const WAITING: usize = 1;
@@ -34,6 +38,8 @@ const WAITING: usize = 1;
 pub struct Prefetch {
     read: Arc<Read>,
     ahead: Option<Ahead>,
+    /// What was awaited and not yet taken.
+    received: Option<(u64, Result<Batch, DataError>)>,
     /// A batch that was peeked at and not yet taken.
     next: Option<(u64, Batch)>,
 }
@@ -89,7 +95,25 @@ impl Prefetch {
         };
         let thread = std::thread::Builder::new().name("read ahead".into()).spawn(work);
         let ahead = Ahead { batches, interruption, thread: thread.map_err(DataError::Thread)? };
-        Ok(Prefetch { read, ahead: Some(ahead), next: None })
+        Ok(Prefetch { read, ahead: Some(ahead), received: None, next: None })
+    }
+
+    /// Waits until a batch can be taken, or until `is_over` returns true: then nothing is read any more, and the read
+    /// that has not ended is not waited for. Returns true if a batch can be taken.
+    pub fn wait_unless(&mut self, is_over: impl Fn() -> bool) -> bool {
+        while let (None, None, Some(ahead)) = (&self.next, &self.received, &self.ahead) {
+            match ahead.batches.recv_timeout(PERIOD) {
+                Ok(received) => self.received = Some(received),
+                Err(RecvTimeoutError::Disconnected) => return true,
+                Err(RecvTimeoutError::Timeout) if is_over() => {
+                    ahead.interruption.store(true, Ordering::Relaxed);
+                    self.ahead = None;
+                    return false;
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+        }
+        true
     }
 
     /// Returns the batch of `step`, and waits for it.
@@ -104,8 +128,8 @@ impl Prefetch {
         {
             return Ok(batch);
         }
-        let received = self.ahead.as_ref().and_then(|ahead| ahead.batches.recv().ok());
-        match received {
+        let receive = || self.ahead.as_ref().and_then(|ahead| ahead.batches.recv().ok());
+        match self.received.take().or_else(receive) {
             Some((next, batch)) if next == step => batch,
             _ => {
                 self.stop_thread();
@@ -190,6 +214,28 @@ mod tests {
         assert_eq!(batches.peek(0).unwrap().tokens, [0]);
         let taken = [0, 1, 2].map(|step| batches.take_batch(step).unwrap().tokens[0]);
         assert_eq!(taken, [0, 1, 2]);
+    }
+
+    #[test]
+    fn a_wait_ends_without_the_batch() {
+        let (sender, receiver) = std::sync::mpsc::channel::<()>();
+        let receiver = std::sync::Mutex::new(receiver);
+        let read = move |step| {
+            if step == 2 {
+                let _ = receiver.lock().unwrap().recv();
+            }
+            Ok(numbered(step))
+        };
+        let mut batches = started(Arc::new(read), 0..9).unwrap();
+        for step in 0..2 {
+            // Also of what was peeked at.
+            assert!(batches.wait_unless(|| false) && batches.peek(step).is_ok());
+            assert!(batches.wait_unless(|| true));
+            assert_eq!(batches.take_batch(step).unwrap().tokens, [step as u32]);
+        }
+        assert!(!batches.wait_unless(|| true));
+        drop(batches);
+        drop(sender);
     }
 
     #[test]

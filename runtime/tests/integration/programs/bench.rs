@@ -84,6 +84,9 @@ fn matmuls_are_measured_by_size() {
     let (code, stdout, stderr) = meshwright(dir.path(), args);
     assert_eq!(code, 0, "{stderr}");
     assert!(stdout.contains("96 x 32 x 48") && stdout.contains("peak of bf16: "), "{stdout}");
+    let peaks = stdout.lines().filter(|line| line.starts_with("peak of "));
+    let peaks: Vec<&str> = peaks.collect();
+    assert!(peaks.len() == 2 && peaks.iter().all(|peak| peak.contains("FLOP/s, ")), "{peaks:?}");
     let record = json(&dir.path().join("g.json"));
     let all = record["matmuls"].as_array().unwrap();
     assert_eq!(all.len(), 4);
@@ -135,6 +138,26 @@ fn bad_input_is_refused() {
         assert!(stderr.contains(message), "{args}: {stderr}");
     }
     assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+}
+
+/// A launcher that starts one process has chosen the number of ranks.
+#[test]
+fn one_process_of_a_launcher_has_nothing_to_measure() {
+    let dir = tempfile::tempdir().unwrap();
+    let bench = |args: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_meshwright"));
+        command.envs([
+            ("OMPI_COMM_WORLD_RANK", "0"),
+            ("OMPI_COMM_WORLD_SIZE", "1"),
+            ("OMPI_COMM_WORLD_LOCAL_RANK", "0"),
+        ]);
+        run(command, dir.path(), &format!("bench comm --ops barrier {args}"))
+    };
+    let (code, stdout, stderr) = bench("");
+    assert_eq!((code, stdout.as_str()), (2, ""), "{stderr}");
+    assert!(stderr.contains("one rank has no other to communicate with"), "{stderr}");
+    let (code, stdout, stderr) = bench("--ranks 2");
+    assert!(code == 0 && stdout.starts_with("2 ranks as threads ("), "{stderr}");
 }
 
 /// Processes measure together, and the first one prints and writes. One failure ends all of them.

@@ -134,6 +134,31 @@ fn restarts_and_last_saves_are_listed() {
     }
 }
 
+/// The log of a run among several is that of its folder, however `--log` names it.
+#[test]
+fn a_folder_has_several_names() {
+    let dir = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| fs::write(dir.path().join(name), text).unwrap();
+    fs::create_dir(dir.path().join("out")).unwrap();
+    std::os::unix::fs::symlink("out", dir.path().join("link")).unwrap();
+    write("out/m.jsonl", &metrics(0.0));
+    write("other.jsonl", &metrics(1.0));
+    let event = |time: f64, rest: &str| {
+        format!("{{\"time\":{},\"date\":\"d\",\"attempt\":1,{rest}}}\n", 1.8e9 + time)
+    };
+    let end = event(1.01, "\"event\":\"end\",\"code\":3,\"reason\":\"lost\"");
+    write("out/run.log", &(end + &event(1.02, "\"event\":\"start\"")));
+    let absolute = dir.path().join("out");
+    for log in ["out", "./out/", "link", absolute.to_str().unwrap()] {
+        let args = ["out/m.jsonl", "other.jsonl", "--log", log, "--log", "out", "-o", "run.html"];
+        let (code, _, stderr) = report(dir.path(), &args);
+        assert_eq!(code, 0, "{stderr}");
+        let page = fs::read_to_string(dir.path().join("run.html")).unwrap();
+        assert_eq!(page.matches("<td>restart, attempt 1: lost</td>").count(), 1, "{log}");
+        assert_eq!(page.matches(" in 2 events.").count(), 1, "{log}");
+    }
+}
+
 #[test]
 fn wrong_files_are_refused() {
     let dir = tempfile::tempdir().unwrap();

@@ -144,19 +144,19 @@ impl CommCases {
     }
 }
 
-/// Returns the number of ranks: of the processes, if a launcher has started several.
+/// Returns the number of ranks: of the processes, if a launcher has started them, unless one is to start threads.
 fn choose_ranks(given: Option<usize>, device: &str) -> Result<usize, Failure> {
     let own = ProcessRank::from_environment().map_err(|error| error.to_string())?;
-    let ranks = match (own.map_or(1, |own| own.world), given) {
-        (1, Some(ranks)) => ranks,
-        (1, None) => default_ranks(device)?,
-        (world, Some(ranks)) if ranks != world => {
+    let ranks = match (own.map(|own| own.world), given) {
+        (None | Some(1), Some(ranks)) => ranks,
+        (None, None) => default_ranks(device)?,
+        (Some(world), Some(ranks)) if ranks != world => {
             let message = format!(
                 "--ranks {ranks}: {world} processes were started, each of them a rank; start {ranks}, or leave it out"
             );
             return Err(message.into());
         }
-        (world, _) => world,
+        (Some(world), _) => world,
     };
     if ranks < 2 {
         let message = "one rank has no other to communicate with; use --ranks 2 or more, or start several processes \

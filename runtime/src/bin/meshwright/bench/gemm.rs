@@ -179,7 +179,7 @@ fn peak_of(
     measured: &[MeasuredMatmul],
 ) -> Peak {
     if let Some(flops) = given {
-        let text = format!("{}, as given", rate_text(flops));
+        let text = format!("{}FLOP/s, as given", rate_text(flops));
         return Peak { flops, text };
     }
     let of_dtype = measured.iter().filter(|one| one.dtype == dtype);
@@ -188,9 +188,10 @@ fn peak_of(
         Some(flops) => {
             Peak { flops, text: PeakFlops { flops, is_of_data_sheet: true }.to_string() }
         }
-        None => {
-            Peak { flops: fastest, text: format!("{}, the fastest matmul", rate_text(fastest)) }
-        }
+        None => Peak {
+            flops: fastest,
+            text: format!("{}FLOP/s, the fastest matmul", rate_text(fastest)),
+        },
     }
 }
 

@@ -6,6 +6,7 @@ mod run_numbers;
 mod run_steps;
 mod supervision;
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::path::PathBuf;
 
@@ -19,7 +20,7 @@ use crate::failure::Failure;
 use crate::plot::metrics_file::run_names;
 use crate::plot::output::{check_output, file_args, write_whole};
 use run_steps::RunSteps;
-use supervision::LoggedRun;
+use supervision::{LoggedRun, real_folder};
 
 /// The reason for the ending of a page.
 const REASON: &str = "only HTML is written";
@@ -74,13 +75,13 @@ pub fn run_command(matches: &ArgMatches) -> Result<(String, bool), Failure> {
 /// Reads the logs that are named, or else those beside the metrics.
 fn read_logs(matches: &ArgMatches, files: &[&PathBuf]) -> Result<Vec<LoggedRun>, Failure> {
     let named: Vec<&PathBuf> = matches.get_many("log").into_iter().flatten().collect();
-    let mut dirs: Vec<PathBuf> = match named[..] {
+    let dirs: Vec<PathBuf> = match named[..] {
         [] => files.iter().filter_map(|path| Some(path.parent()?.to_owned())).collect(),
         _ => named.iter().map(|dir| dir.to_path_buf()).collect(),
     };
-    dirs.dedup();
     let mut logs = Vec::new();
-    for dir in dirs {
+    let mut known = BTreeSet::new();
+    for dir in dirs.into_iter().filter(|dir| known.insert(real_folder(dir))) {
         let events = RunLog::read(&dir);
         let events = events.map_err(|error| Failure::new(format!("--log: {error}"), &error))?;
         if events.is_empty() && !named.is_empty() {

@@ -22,7 +22,7 @@ pub struct LoggedRun {
 impl LoggedRun {
     /// Returns true if the log is of `run`, which is one of `runs` in a report.
     pub fn is_of(&self, run: &RunSteps, runs: usize) -> bool {
-        runs == 1 || self.dir == run.dir
+        runs == 1 || real_folder(&self.dir) == real_folder(&run.dir)
     }
 
     /// Returns the last time, in seconds since 1970, at which an attempt has ended and none was started after it.
@@ -95,6 +95,13 @@ impl LoggedRun {
     pub fn to_json(&self) -> Value {
         json!({ "dir": self.dir.display().to_string(), "restarts": self.restarts(), "events": self.events })
     }
+}
+
+/// Returns the path of a folder without symbolic links, which is the same however the folder is named.
+pub fn real_folder(dir: &Path) -> PathBuf {
+    // The folder of a file without one.
+    let named = if dir.as_os_str().is_empty() { Path::new(".") } else { dir };
+    named.canonicalize().unwrap_or_else(|_| dir.to_owned())
 }
 
 fn name(path: &Path) -> String {

@@ -336,20 +336,29 @@ fn code_of(signal: Option<i32>, status: ExitStatus) -> u8 {
     }
 }
 
-/// Returns the cause of the end of a process, and true if it is a message of the program.
+/// Returns the cause of the end of a process, and true if it is a message of the program. A message of another rank than
+/// the one that the cause is about begins with its rank, and so do all messages of processes that have ranks.
 fn reason_of(signal: Option<i32>, process: &Process, reported: ReportedFailure) -> (String, bool) {
     let lost = process.rank.or(reported.rank);
     let subject = lost.map_or("a process".to_owned(), |rank| format!("rank {rank}"));
-    let of_rank = |message: String| match process.rank.and(lost) {
+    let (reporter, message) = match reported.reason {
+        Some(reason) => (reported.reporter, Some(reason)),
+        None => (process.rank, process.error.message()),
+    };
+    let with_reporter = |message: String, is_known: bool| match reporter.filter(|_| !is_known) {
         Some(rank) => format!("rank {rank}: {message}"),
         None => message,
     };
-    match (signal, reported.reason.or_else(|| process.error.message())) {
-        (Some(signal), error) => {
-            let error = error.map(|error| format!("; {error}")).unwrap_or_default();
-            (format!("{subject} was ended by {}{error}", signal_name(signal)), false)
+    match (signal, message) {
+        (Some(signal), message) => {
+            let message = message.map(|text| with_reporter(text, reporter == lost));
+            let message = message.map(|text| format!("; {text}")).unwrap_or_default();
+            (format!("{subject} was ended by {}{message}", signal_name(signal)), false)
         }
-        (None, Some(error)) => (of_rank(error), true),
+        (None, Some(message)) => {
+            let is_known = process.rank.is_none() && reporter == reported.rank;
+            (with_reporter(message, is_known), true)
+        }
         (None, None) => (format!("{subject} ended without an error message"), false),
     }
 }

@@ -4,7 +4,7 @@ use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use meshwright_comm::__internal::random_digits;
+use meshwright_comm::__internal::random_id;
 use meshwright_comm::__internal::run_reports::{RunReport, create_reports, read_reports};
 
 /// The file of the reports of one attempt, in the folder of temporary files. It is removed in the end.
@@ -18,6 +18,8 @@ pub struct Reports {
 pub struct ReportedFailure {
     /// The rank that failed first.
     pub rank: Option<usize>,
+    /// The rank that has written the message, if it is known.
+    pub reporter: Option<usize>,
     /// The whole message.
     pub reason: Option<String>,
 }
@@ -26,7 +28,7 @@ impl Reports {
     /// Creates an empty file.
     pub fn create() -> Reports {
         let create = || {
-            let name = format!("meshwright-run-{}-{}", std::process::id(), &random_digits()?[..16]);
+            let name = format!("meshwright-run-{}-{}", std::process::id(), random_id()?);
             let path = env::temp_dir().join(name);
             create_reports(&path).map(|()| path)
         };
@@ -78,10 +80,12 @@ fn first_failure(reports: &[RunReport]) -> ReportedFailure {
     for report in reports {
         match report {
             RunReport::Failed { rank, stopped_by: None, reason } => {
-                return ReportedFailure { rank: Some(*rank), reason: Some(reason.clone()) };
+                let (rank, reason) = (Some(*rank), Some(reason.clone()));
+                return ReportedFailure { rank, reporter: rank, reason };
             }
-            RunReport::Failed { stopped_by, reason, .. } if lost.rank.is_none() => {
-                lost = ReportedFailure { rank: *stopped_by, reason: Some(reason.clone()) };
+            RunReport::Failed { rank, stopped_by, reason } if lost.rank.is_none() => {
+                let (reporter, reason) = (Some(*rank), Some(reason.clone()));
+                lost = ReportedFailure { rank: *stopped_by, reporter, reason };
             }
             RunReport::Message(text) => {
                 message.get_or_insert_with(|| text.clone());
@@ -118,10 +122,13 @@ mod tests {
             RunReport::Message("printed".into()),
             failed(2, None, "the disk\nis full"),
         ];
-        let of = |rank, reason: &str| ReportedFailure { rank, reason: Some(reason.into()) };
-        assert_eq!(first_failure(&reports), of(Some(2), "the disk\nis full"));
-        assert_eq!(first_failure(&reports[..3]), of(Some(2), "lost rank 2"));
-        assert_eq!(first_failure(&reports[2..3]), of(None, "printed"));
+        let of = |rank, reporter, reason: &str| {
+            let reason = Some(reason.into());
+            ReportedFailure { rank, reporter, reason }
+        };
+        assert_eq!(first_failure(&reports), of(Some(2), Some(2), "the disk\nis full"));
+        assert_eq!(first_failure(&reports[..3]), of(Some(2), Some(0), "lost rank 2"));
+        assert_eq!(first_failure(&reports[2..3]), of(None, None, "printed"));
         assert_eq!(first_failure(&reports[..1]), ReportedFailure::default());
     }
 }

@@ -49,6 +49,10 @@ fn files_may_turn_switches_off() {
     assert_eq!(with_file(text, "").unwrap(), parse("").unwrap());
     let documents = with_file(text, "--documents 7").unwrap().documents;
     assert_eq!(documents, Some(DocumentOptions { end: 7, packs: false, masks_borders: false }));
+    let local = "--mesh dp=2 --steps 24 --local-steps 8";
+    assert_eq!(with_file("noise-scale = false", local).unwrap(), parse(local).unwrap());
+    let off = "save-async = false\nkeep-best = false\nnew-data = false\nquiet = false";
+    assert_eq!(with_file(off, "--preflight").unwrap(), parse("--preflight").unwrap());
     let text = with_file("pack = true", "").unwrap_err();
     assert_eq!(text, "run.toml:1: pack: needs --documents ID");
 }

@@ -7,6 +7,8 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use meshwright_os::effective_user;
+
 use crate::data::DataError;
 
 use super::range_cache::RangeCache;
@@ -50,7 +52,7 @@ fn open(folder: Option<&Path>, bytes: u64) -> Result<RangeCache, DataError> {
 
 /// Creates a folder of this user, which others cannot write to.
 fn own_folder() -> (PathBuf, io::Result<()>) {
-    let user = fs::metadata("/proc/self").map_or(0, |own| own.uid());
+    let user = effective_user();
     let folder = env::temp_dir().join(format!("meshwright-data-{user}"));
     let create = || match DirBuilder::new().mode(0o700).create(&folder) {
         Err(error) if error.kind() == ErrorKind::AlreadyExists => {

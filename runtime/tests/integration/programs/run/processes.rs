@@ -67,6 +67,30 @@ fn the_rank_that_was_lost_is_named() {
     assert!(run.stderr.contains("[2] error: rank 1 was lost\n"), "{}", run.stderr);
 }
 
+/// A rank that ends after a failure of another one may be noticed first, and its message may be about the other one.
+#[test]
+fn reasons_name_the_rank_that_reports_them() {
+    let report = |rank: usize, stopped_by: &str, reason: &str| {
+        format!(
+            r#"echo '{{"failed":{{"rank":{rank},"stopped_by":{stopped_by},"reason":"{reason}"}}}}' >> "$MESHWRIGHT_RUN_REPORTS""#
+        )
+    };
+    let (full, lost) = (report(1, "null", "the disk is full"), report(0, "1", "rank 1 was lost"));
+    for (reports, reason) in
+        [(&full, "rank 1: the disk is full"), (&lost, "rank 0: rank 1 was lost")]
+    {
+        let folder = folder(&format!(
+            "[ $RANK = 1 ] && {{ {reports}; touch failed; sleep 1; exit 3; }}
+             until [ -e failed ]; do sleep 0.01; done; exit 3",
+        ));
+        let run = folder.run("-n 2 -- ./rank --device cuda --save out");
+        assert_eq!(run.code, Some(3), "{}", run.stderr);
+        let events = folder.events();
+        let end = events.last().unwrap();
+        assert_eq!((end.rank, end.reason.as_deref()), (Some(1), Some(reason)));
+    }
+}
+
 #[test]
 fn nothing_is_left_of_a_failed_run() {
     let folder = folder(
