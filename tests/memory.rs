@@ -57,6 +57,14 @@ fn every_stage_uses_the_planned_memory() {
     check(levels.chain(others.map(|mesh| format!("--mesh {mesh}"))));
 }
 
+/// Muon keeps less state of matrices than of other parameters, which the shards of ranks have different parts of.
+#[test]
+fn the_rank_with_most_state_is_planned() {
+    let sizes = SIZES.replace("--layers 5", "--layers 2");
+    let meshes = ["fsdp=8 --zero 1", "fsdp=8 --zero 3", "dp=2,fsdp=4", "pp=2,fsdp=4 --zero 1"];
+    check_with(&sizes, meshes.map(|mesh| format!("--optimizer muon --mesh {mesh}")));
+}
+
 /// The state of an optimizer from outside of the library is in the plan.
 #[test]
 fn a_registered_optimizer_takes_what_was_planned() {

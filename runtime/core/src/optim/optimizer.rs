@@ -49,6 +49,13 @@ impl<R: UpdateRule> Optimizer<R> {
         }
     }
 
+    /// Returns the elements of the state of a world rank, if its parts of the parameters are as large as those of this
+    /// rank: a rule may keep more numbers of some parameters than of others, and shards have other parts of them.
+    #[doc(hidden)]
+    pub fn state_elements_on(&self, world_rank: usize) -> usize {
+        self.states.iter().map(|state| state.len_on(world_rank)).sum()
+    }
+
     /// Creates an optimizer of the trained parameters of `units` in `groups`; its state is zeros. Every rank calls it.
     ///
     /// # Errors

@@ -14,6 +14,8 @@ pub struct UnitState {
     unit: Rc<Unit>,
     ranges: Rc<[GroupRange]>,
     slots: Vec<StateSlot>,
+    /// Range of each parameter in the unit's buffers, and its kinds of state.
+    kinds: Vec<(Range<usize>, usize)>,
 }
 
 /// Consecutive parameters of a unit that are updated alike, clipped to this rank's shard.
@@ -46,10 +48,13 @@ impl UnitState {
         let params = unit.params();
         let groups: Vec<Group> = params.iter().map(|param| groups.of(param)).collect();
         let mut slots: Vec<(&'static str, Vec<Range<usize>>)> = Vec::new();
+        let mut kinds_of_params = Vec::with_capacity(params.len());
         for (index, group) in groups.iter().enumerate() {
             // The gap after a parameter belongs to it: gaps are zeros in every buffer, and stay so.
             let end = params.get(index + 1).map_or(unit.len(), |next| next.range().start);
-            let span = unit.in_shard(params[index].range().start..end);
+            let range = params[index].range().start..end;
+            kinds_of_params.push((range.clone(), kinds(*group).len()));
+            let span = unit.in_shard(range);
             for kind in kinds(*group) {
                 let slot = match slots.iter().position(|(known, _)| known == kind) {
                     Some(known) => &mut slots[known].1,
@@ -68,7 +73,18 @@ impl UnitState {
                 StateSlot { kind, spans, buffer }
             })
             .collect();
-        UnitState { unit: Rc::clone(unit), ranges: group_ranges(unit, &params, &groups), slots }
+        let ranges = group_ranges(unit, &params, &groups);
+        UnitState { unit: Rc::clone(unit), ranges, slots, kinds: kinds_of_params }
+    }
+
+    /// Returns the elements of the state of a world rank, if its parts of the parameters are as large as those of this
+    /// rank.
+    pub(super) fn len_on(&self, world_rank: usize) -> usize {
+        let shard = self.unit.shard_of(world_rank);
+        let common = |range: &Range<usize>| {
+            range.end.min(shard.end).saturating_sub(range.start.max(shard.start))
+        };
+        self.kinds.iter().map(|(range, kinds)| common(range) * kinds).sum()
     }
 
     /// Returns the parameters of the unit.

@@ -193,13 +193,18 @@ impl Unit {
 
     /// Returns the range of the flat buffers that this rank updates: all of them at ZeRO stage 0.
     pub fn shard(&self) -> Range<usize> {
+        self.shard_of(self.rank.index())
+    }
+
+    /// Returns the range that a world rank updates, if its parts of the parameters are as large as those of this rank.
+    pub(crate) fn shard_of(&self, world_rank: usize) -> Range<usize> {
         if self.stage() == ZeroStage::Replicated {
             return 0..self.len();
         }
-        let shards = self.shard_blocks();
-        let group_rank = self.rank.position(self.shard_axes());
-        let start = shards.start(group_rank);
-        start..start + shards.lens[group_rank]
+        let axes = self.shard_axes();
+        let (part, parts) = (self.rank.position_of(world_rank, axes), self.rank.degree_of(axes));
+        let lines = Extent::part(self.len() / LINE, part, parts);
+        lines.offset * LINE..(lines.offset + lines.local) * LINE
     }
 
     /// Returns the parameters in the order of the buffers, without those that were dropped with their model.
