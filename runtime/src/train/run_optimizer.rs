@@ -93,11 +93,27 @@ impl RunOptimizer {
         }
     }
 
+    /// Finishes the synchronization that [has started](Self::start_largest).
+    pub fn finish_largest(&mut self) {
+        if let Some(LocalReplicas { config, outer }) = &mut self.local
+            && config.delay > 0
+        {
+            outer.finish();
+        }
+    }
+
     /// Carries out the synchronizations of a round, one of each fragment, in a dry run.
     pub fn synchronize_all(&mut self) {
         if let Some(LocalReplicas { config, outer }) = &mut self.local {
             let _pass = scope::begin_pass(scope::Pass::Update);
-            (0..config.fragments as usize).for_each(|fragment| outer.synchronize(fragment));
+            if config.delay == 0 {
+                (0..config.fragments as usize).for_each(|fragment| outer.synchronize(fragment));
+                return;
+            }
+            for fragment in 0..config.fragments as usize {
+                outer.start(fragment);
+                outer.finish();
+            }
         }
     }
 

@@ -22,7 +22,7 @@ pub fn text_of(explanation: &Explanation) -> String {
         text += &position.peak.largest_groups();
     }
     if let Some(local) = &explanation.local_sgd {
-        let steps = match local.steps {
+        let steps = match local.turn_steps() {
             1 => "each step".to_owned(),
             steps => format!("one in {steps} steps"),
         };
@@ -33,8 +33,8 @@ pub fn text_of(explanation: &Explanation) -> String {
             ),
             fragments => writeln!(
                 text,
-                "the step ends with the synchronizations of all {fragments} fragments (outer gradient), each of which \
-                 {steps} has"
+                "the step ends with the synchronizations of all {fragments} fragments (outer gradient); {steps} has one \
+                 of them"
             ),
         };
     }

@@ -202,6 +202,7 @@ impl DryRun<'_> {
         self.run_steps::<T>(rank, &mut state, most_micro_batches, begin_step)?;
         let is_whole = state.pipeline.is_some() || self.config.micro_batches <= most_micro_batches;
         let usage = is_whole.then(|| start.borrow().end(rank));
+        state.optimizer.finish_largest();
         let ((), outer) = StepUsage::of(rank, || state.optimizer.synchronize_all());
         let every = self.config.local_sgd.map_or(1, |local| local.steps);
         let usage = usage.map(|usage| usage.with_share(&outer, every));
