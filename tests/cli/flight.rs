@@ -34,6 +34,21 @@ fn failures_leave_the_last_calls() {
     assert_contains(refused.error(), "--flight: ");
 }
 
+/// The signal does not end a run that has no folder for them.
+#[test]
+fn a_signal_without_a_folder_is_explained() {
+    let workspace = Workspace::new();
+    let line = format!("{SMALL} --mesh dp=2 --steps 100000000 --metrics m.jsonl");
+    let mut running = Running::start(&workspace, &line);
+    running.wait_for_steps(2);
+    running.signal("USR2");
+    running.wait_for_steps(workspace.metrics("m.jsonl").len() + 50);
+    running.signal("TERM");
+    let stopped = running.finish();
+    assert_contains(&stopped.stderr, "SIGUSR2: the last calls of the ranks are not written");
+    assert_contains(&stopped.stderr, "start it with --flight DIR");
+}
+
 #[test]
 fn a_signal_asks_for_the_last_calls() {
     let workspace = Workspace::new();

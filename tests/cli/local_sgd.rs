@@ -60,7 +60,7 @@ fn replicas_are_resumed_bit_for_bit() {
         "--mesh dp=2,pp=2 --micro-batches 2 --tied",
         "--mesh dp=2 --optimizer muon",
         "--mesh dp=2 --optimizer sgd --momentum 0 --outer-momentum 0",
-        "--mesh dp=2 --fragments 3",
+        "--mesh dp=2 --local-steps 2 --fragments 2",
         "--mesh dp=2,fsdp=2 --zero 3 --dtype bf16 --save-async --local-steps 6 --fragments 2 --fragment-delay 2",
         "--mesh dp=2,pp=2 --micro-batches 2 --tied --fragment-delay 1",
     ]
@@ -105,8 +105,8 @@ fn fragments_begin_in_a_run_without() {
         finished.error(),
         "holds parameters of each replica, as it was saved with --fragments P or --fragment-alpha",
     );
-    // Only the order and the length of turns change.
-    workspace.train("--resume turns/latest --fragments 4 --steps 12 --save turns");
+    workspace
+        .train("--resume turns/latest --fragments 1 --fragment-delay 2 --steps 12 --save turns");
 }
 
 /// A stop waits for the synchronization, and the run continues bit for bit.
@@ -133,7 +133,7 @@ fn a_stop_completes_the_round() {
 /// Evaluations are of the model of all replicas, on all validation batches; replicas are equal then.
 #[test]
 fn evaluations_are_of_the_synchronized_model() {
-    for fragments in ["", "--fragments 3", "--fragment-delay 2"] {
+    for fragments in ["", "--fragments 2", "--fragment-delay 2"] {
         evaluates_what_it_exports(fragments);
     }
 }
@@ -141,8 +141,8 @@ fn evaluations_are_of_the_synchronized_model() {
 fn evaluates_what_it_exports(fragments: &str) {
     let workspace = Workspace::new();
     let line = format!(
-        "{LOCAL} {fragments} --eval-fraction 0.2 --eval-every 3 --check-replicas 3 --save out --export-hf hf \
-         --metrics m.jsonl"
+        "--mesh dp=2 --steps 12 --local-steps 4 {fragments} --eval-fraction 0.2 --eval-every 4 --check-replicas 4 \
+         --save out --export-hf hf --metrics m.jsonl"
     );
     workspace.train(&line);
     let last = workspace.metrics("m.jsonl").pop().unwrap();
@@ -192,6 +192,10 @@ fn other_replicas_cannot_continue() {
             "so leave one of them out (--local-steps is as saved in out/step-00000006)",
         ),
         ("--resume out/step-00000006 --local-steps 4", "which is no multiple of 4"),
+        (
+            "--resume out/step-00000006 --fragments 3",
+            "--fragments: 3 are more than the layers of the model, and some would be empty; use at most 2",
+        ),
         (
             "--resume out/step-00000006 --outer-momentum 0",
             "holds an outer momentum, which 0 would drop; use a value above 0",

@@ -18,8 +18,9 @@ pub use child_processes::{
 };
 pub use input_file::read_text;
 pub use signals::{
-    StopPhase, begin_last_step, begin_stop_phase, count_stoppable_step, ignore_file_size_signal,
-    requested_stop, take_report_request, watch_report_signal, watch_stop_signals,
+    StopPhase, begin_last_step, begin_stop_phase, count_stoppable_step, explain_report_signal,
+    ignore_file_size_signal, requested_stop, take_report_request, watch_report_signal,
+    watch_stop_signals,
 };
 pub use stdout::{finish_stdout, print_text};
 

@@ -4,7 +4,7 @@
 //! depends on the [phase](StopPhase) of the run; a second one always ends the process immediately. SIGHUP stays ignored
 //! in a program that `nohup` starts.
 //!
-//! SIGUSR2 asks for a report about the state of the run, which goes on.
+//! SIGUSR2 asks for a report about the state of the run, which goes on. A run without reports says so.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
@@ -75,6 +75,11 @@ pub fn watch_report_signal() {
     set_handler(libc::SIGUSR2, on_report_signal as *const () as libc::sighandler_t);
 }
 
+/// Installs a handler of SIGUSR2 that says why there is no report, for a program that writes none.
+pub fn explain_report_signal() {
+    set_handler(libc::SIGUSR2, on_useless_report_signal as *const () as libc::sighandler_t);
+}
+
 /// Returns true if a report was asked for since the last call.
 pub fn take_report_request() -> bool {
     REPORT.swap(false, Ordering::SeqCst)
@@ -82,6 +87,18 @@ pub fn take_report_request() -> bool {
 
 extern "C" fn on_report_signal(_: c_int) {
     REPORT.store(true, Ordering::SeqCst);
+}
+
+extern "C" fn on_useless_report_signal(_: c_int) {
+    if !QUIET.load(Ordering::SeqCst) {
+        let text = "SIGUSR2: the last calls of the ranks are not written, as the run has no folder for them; start it \
+                    with --flight DIR\n";
+        // SAFETY: the location is that of this thread. The interrupted code may be about to read it.
+        let errno = unsafe { *libc::__errno_location() };
+        Line::default().text(text).print();
+        // SAFETY: as above.
+        unsafe { *libc::__errno_location() = errno };
+    }
 }
 
 /// Begins the phase from the last step on. A signal that came after the check of the step before it was announced as a

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::comm::FlightFolder;
 use crate::data::is_remote;
-use crate::os::watch_report_signal;
+use crate::os::{explain_report_signal, watch_report_signal};
 
 use super::console::print_line;
 use super::plan::Plan;
@@ -20,7 +20,10 @@ pub fn flight_folder(plan: &Plan) -> Option<Arc<FlightFolder>> {
         let dir = plan.config.save.as_ref().map(|save| &save.dir);
         Some(dir.filter(|dir| is_usable(dir))?.join("flight"))
     };
-    let path = plan.config.flight.clone().or_else(saved)?;
+    let Some(path) = plan.config.flight.clone().or_else(saved) else {
+        explain_report_signal();
+        return None;
+    };
     watch_report_signal();
     let run = plan.machine.store().map(|store| store.run_id().to_owned());
     Some(Arc::new(FlightFolder::new(path, run)))

@@ -3,20 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::super::rank_table::name_ranks;
+use super::cause::FlightCause;
 use super::channel::{ChannelKey, ChannelKind, Channels, channel_of, channels};
 use super::file::{End, FlightCall, RankRecord};
+use super::late_rank::late_rank;
 
 /// Microseconds that a rank of a run that goes on may wait for another one without being listed.
 const USUAL_WAIT: u64 = 10_000_000;
-/// Fewest collectives from which a rank is called slow.
-const FEWEST_ARRIVALS: usize = 10;
-
-/// A cause.
-#[derive(Debug)]
-pub struct FlightCause {
-    pub text: String,
-    pub culprits: Vec<usize>,
-}
 
 /// A rank that waits in a call.
 struct Wait<'a> {
@@ -46,7 +39,7 @@ pub fn analyze(records: &[RankRecord]) -> Vec<FlightCause> {
         }
     }
     if findings.is_empty() {
-        findings.extend(slow_rank(records, &channels).or_else(|| rank_with_slow_steps(records)));
+        findings.extend(late_rank(records, &channels).or_else(|| rank_with_slow_steps(records)));
     }
     findings
 }
@@ -233,48 +226,6 @@ fn describe(wait: &Wait<'_>) -> String {
         wait.call.number,
         wait.call.step
     )
-}
-
-/// The rank for which the others have waited most, if that is much, and the last to arrive is not any rank.
-fn slow_rank(records: &[RankRecord], channels: &Channels<'_>) -> Option<FlightCause> {
-    let times = records.iter().flat_map(|record| &record.calls).map(|call| call.issued);
-    let (first, last) = (times.clone().min()?, times.max()?);
-    // Of each rank: how often it was the last, and how long the one before it had to wait.
-    let mut late: BTreeMap<usize, (usize, u64)> = BTreeMap::new();
-    let mut arrivals = 0;
-    for (key, ranks) in channels {
-        if key.kind == ChannelKind::Message
-            || key.members.len() < 2
-            || ranks.len() < key.members.len()
-        {
-            continue;
-        }
-        let numbers = ranks.values().next().into_iter().flat_map(|own| own.calls.keys());
-        for number in numbers {
-            let issued =
-                ranks.iter().map(|(rank, own)| Some((own.calls.get(number)?.issued, *rank)));
-            let Some(mut issued) = issued.collect::<Option<Vec<_>>>() else { continue };
-            issued.sort_unstable();
-            let [.., (before, _), (at, rank)] = issued[..] else { continue };
-            arrivals += 1;
-            let own = late.entry(rank).or_default();
-            *own = (own.0 + 1, own.1 + (at - before));
-        }
-    }
-    let all: u64 = late.values().map(|(_, waited)| waited).sum();
-    let (rank, (count, waited)) = late.into_iter().max_by_key(|(_, (_, waited))| *waited)?;
-    // One that is late in each step, or one that stops at times. On a busy machine each rank is late now and then.
-    let is_usual = count * 5 > arrivals * 4 || waited * 3 > all * 2;
-    let is_slow = arrivals >= FEWEST_ARRIVALS && is_usual && waited * 5 > last - first;
-    is_slow.then(|| {
-        // Collectives of several groups overlap.
-        let (waited, all) = (waited.min(last - first) as f64 / 1e6, (last - first) as f64 / 1e6);
-        let text = format!(
-            "rank {rank} is slow: it was the last to arrive at {count} of {arrivals} collectives, and the others \
-             waited {waited:.2} s of {all:.2} s for it"
-        );
-        FlightCause { text, culprits: vec![rank] }
-    })
 }
 
 /// The rank that has taken long for single steps of its calls, as to send a message: its library or its core is slow.

@@ -1,9 +1,11 @@
 //! The flight recorder: the last calls of each rank, which are written when a run fails, and their comparison.
 
 mod analysis;
+mod cause;
 mod channel;
 mod file;
 mod folder;
+mod late_rank;
 mod recorder;
 mod report;
 #[cfg(all(test, not(loom)))]

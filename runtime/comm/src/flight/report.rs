@@ -5,7 +5,8 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::analysis::{FlightCause, analyze};
+use super::analysis::analyze;
+use super::cause::FlightCause;
 use super::file::{End, RankRecord, VERSION};
 use super::folder::rank_files;
 

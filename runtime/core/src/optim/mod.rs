@@ -32,7 +32,7 @@ pub use optimizer::Optimizer;
 pub use optimizer_state::OptimizerState;
 pub use optimizer_step::OptimizerStep;
 #[doc(hidden)]
-pub use outer_sgd::{OuterSgd, OuterSgdOptions};
+pub use outer_sgd::{OuterSgd, OuterSgdOptions, fragment_of};
 pub use ranges::{check_fraction, check_nonnegative};
 pub use rule::{ModelUpdate, OptimizerError, UpdateRule};
 pub use sgd::{Sgd, SgdOptions};

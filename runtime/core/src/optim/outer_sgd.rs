@@ -296,9 +296,9 @@ impl OuterSgdOptions {
     }
 }
 
-/// Returns the fragment of the unit of a field, which is the same on every mesh.
-fn fragment_of(unit: &str, fragments: usize) -> usize {
-    let layer = unit.split(['.', ' ']).find_map(|part| part.parse::<usize>().ok());
+/// Returns the fragment of the parameters of a field, which is the same on every mesh.
+pub fn fragment_of(path: &str, fragments: usize) -> usize {
+    let layer = path.split(['.', ' ']).find_map(|part| part.parse::<usize>().ok());
     layer.map_or(0, |layer| layer % fragments)
 }
 

@@ -1,7 +1,10 @@
 //! Checks of the mesh, the batch and the sequence length.
 
+use std::collections::BTreeSet;
+
 use crate::backend::Bytes;
 use crate::layout::{AxisGroup, AxisId, AxisSet, Whole};
+use crate::optim::fragment_of;
 use crate::tensor::ParamRef;
 use crate::train::config::{Config, DeviceChoice};
 use crate::train::console::counted;
@@ -102,6 +105,19 @@ pub fn check_context<T: Task>(config: &Config) -> Result<()> {
         )));
     }
     Ok(())
+}
+
+/// Checks that each fragment of replicas that train apart has parameters.
+pub fn check_fragments(config: &Config, params: &[ParamRef]) -> Result<()> {
+    let fragments = config.local_sgd.map_or(1, |local| local.fragments as usize);
+    let used: BTreeSet<usize> =
+        params.iter().map(|param| fragment_of(param.path(), fragments)).collect();
+    let Some(empty) = (0..fragments).find(|fragment| !used.contains(fragment)) else {
+        return Ok(());
+    };
+    Err(Error::Input(format!(
+        "--fragments: {fragments} are more than the layers of the model, and some would be empty; use at most {empty}"
+    )))
 }
 
 /// Checks that the ranks of `ep` have different experts of the model with these parameters.

@@ -55,7 +55,7 @@ impl Plan {
 /// Describes the synchronization of replicas that train apart, on a line of its own.
 fn describe_local(config: &Config, local: LocalSgdConfig) -> String {
     format!(
-        "\nlocal SGD: {} train apart, and {} after every {}{} (outer learning rate {}, momentum {})",
+        "\nlocal SGD: {} train apart, and {} after every {}{}; outer learning rate {}, momentum {}",
         counted(config.mesh.degree(AxisId::Dp), "replica"),
         match local.fragments {
             1 => "are synchronized".to_owned(),

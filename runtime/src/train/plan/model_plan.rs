@@ -10,7 +10,7 @@ use crate::train::task::{AnyTask, PositionsOf};
 use crate::train::{Error, Family, FamilyModel, Outline, Result, Task};
 
 use super::OpenedModel;
-use super::checks::{check_batch_memory, check_experts, check_length};
+use super::checks::{check_batch_memory, check_experts, check_fragments, check_length};
 use super::declaration::{declare_first_layers, declare_model, dry_run_rank, estimate_parameters};
 use super::memory::{DryRun, MemoryPlan};
 use super::pipeline::PipelinePlan;
@@ -111,6 +111,7 @@ impl ModelPlan {
         let params = built.params();
         let flops = ModelFlops::of::<T>(&built, &task.get::<T>(), config.seq);
         check_experts(config, &params)?;
+        check_fragments(config, &params)?;
         if let Some((weights, names)) = weights {
             let flag = "--init-from";
             let tensors = hf_tensors(names, &params, flag)?;
