@@ -16,7 +16,7 @@ pub fn refuse_flags_and_processes() {
     let world = own.map(|own| own.map_or(1, |own| own.world)).map_err(|error| error.to_string());
     match refusal(first_argument.as_deref(), world) {
         Some(message) if is_first => Error::Input(message).exit(),
-        Some(_) => std::process::exit(0),
+        Some(_) => std::process::exit(2),
         None => {}
     }
 }

@@ -185,7 +185,7 @@ pub mod prelude {
 use meshwright_os as os;
 
 pub use os::exit_code;
-pub use os::{counted, finish_stdout, ignore_file_size_signal, print_text, read_text};
+pub use os::{counted, finish_stdout, ignore_file_size_signal, open_output, print_text, read_text};
 pub use train::{Error, Result, run_on};
 
 pub use meshwright_macros::{dims, forward, mesh_test, model};

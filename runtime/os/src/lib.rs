@@ -29,5 +29,6 @@ pub use input_file::InputFile;
 pub use numbers::{counted, counted_with_commas, with_commas};
 pub use open_files::{allow_open_files, is_limit_of_open_files};
 pub use output_file::{ClaimedFile, free_name, move_aside};
+pub use pipes::open_output;
 pub use signals::hold_stops;
 pub use user::effective_user;

@@ -265,6 +265,10 @@ impl Store {
 
     fn request(&self, request: &StoreRequest) -> Result<StoreReply, StoreError> {
         self.exchange(request, self.timeout + REPLY_MARGIN).map_err(|error| {
+            // The reason, with its exit code: rank 0 ends after a failure of any rank.
+            if let Some((rank, exit)) = self.notices.first_failure() {
+                return StoreError::Ended { rank, exit };
+            }
             let RankAssignment { rank, master: address, .. } = self.assignment.clone();
             StoreError::Lost { rank, address, error }
         })
@@ -277,10 +281,7 @@ impl Store {
         self.next_reply(&replies, Instant::now() + timeout).map_err(|error| {
             // A late reply would be taken for that to the next request.
             let _ = self.stream.shutdown(Shutdown::Both);
-            match self.notices.first_failure() {
-                Some((rank, exit)) => io::Error::other(format!("rank {rank} {exit}")),
-                None => io::Error::other(error.to_string()),
-            }
+            io::Error::other(error.to_string())
         })
     }
 

@@ -124,8 +124,23 @@ fn a_wait_for_a_key_ends_with_a_failed_rank() {
     let port = free_port();
     let first = open(&assignment(0, 2, port), Duration::from_secs(600)).unwrap();
     drop(open(&assignment(1, 2, port), PATIENT).unwrap());
-    let text = first.get("cores of rank 1").unwrap_err().to_string();
-    assert!(text.contains("rank 1 was lost"), "{text}");
+    let error = first.get("cores of rank 1").unwrap_err();
+    assert!(error.to_string().starts_with("rank 1 was lost"), "{error}");
+    assert_eq!(error.exit_code(), 3);
+}
+
+/// All ranks end with the exit code of the first failure.
+#[test]
+fn a_wait_for_a_key_has_the_code_of_a_failed_rank() {
+    let port = free_port();
+    let first = open(&assignment(0, 2, port), Duration::from_secs(600)).unwrap();
+    let second = open(&assignment(1, 2, port), PATIENT).unwrap();
+    second.announce_exit(&RankExit::Failed { error: "no such file".into(), code: 2 });
+    let error = first.get("cores of rank 1").unwrap_err();
+    assert_eq!(
+        (error.to_string().as_str(), error.exit_code()),
+        ("rank 1 has failed (no such file)", 2)
+    );
 }
 
 #[test]

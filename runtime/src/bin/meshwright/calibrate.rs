@@ -1,13 +1,13 @@
 //! The subcommand `calibrate`: fits the curves of a cluster to records of steps.
 
-use std::fs;
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use clap::{Arg, ArgMatches, Command, value_parser};
 use meshwright_sim::calibrate::{Calibration, StepRecord, calibrate};
 
 use super::failure::Failure;
+use super::plot::output::{check_replaced, write_whole};
 
 pub fn command() -> Command {
     Command::new("calibrate")
@@ -51,6 +51,7 @@ pub fn run_command(matches: &ArgMatches) -> Result<(String, bool), Failure> {
         let message = "the folder does not exist, or the file is one";
         return Err(unwritable(io::Error::other(message)));
     }
+    check_replaced("-o", output, |text| text.starts_with("[gpu]"))?;
     let read = |path: &PathBuf| Ok((path.clone(), StepRecord::read(path)?));
     let paths = matches.get_many::<PathBuf>("files").into_iter().flatten();
     let calibrated = paths
@@ -58,18 +59,8 @@ pub fn run_command(matches: &ArgMatches) -> Result<(String, bool), Failure> {
         .collect::<Result<Vec<_>, _>>()
         .and_then(|records| calibrate(&records, &name));
     let calibration = calibrated.map_err(|error| Failure::new(error.to_string(), &error))?;
-    write_whole(folder, output, &calibration.cluster.to_toml()).map_err(unwritable)?;
+    write_whole(output, &calibration.cluster.to_toml()).map_err(unwritable)?;
     Ok((describe(&calibration, output), true))
-}
-
-/// Writes a file under another name first, so that none is there in part.
-fn write_whole(folder: &Path, output: &Path, text: &str) -> io::Result<()> {
-    let name = output.file_name().unwrap_or_default().to_string_lossy();
-    let partial = folder.join(format!("{name}.partial"));
-    let written = fs::File::create(&partial)
-        .and_then(|mut file| file.write_all(text.as_bytes()))
-        .and_then(|()| fs::rename(&partial, output));
-    written.inspect_err(|_| drop(fs::remove_file(&partial)))
 }
 
 /// Returns the errors by kind, and how the cluster is used.

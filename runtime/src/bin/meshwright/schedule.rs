@@ -1,7 +1,6 @@
 //! The subcommand `schedule`: draws, exports and checks pipeline schedules.
 
 use std::fmt::Write;
-use std::fs;
 
 use clap::{Arg, ArgMatches, Command, value_parser};
 use meshwright::counted;
@@ -10,6 +9,7 @@ use meshwright::schedule::{
 };
 
 use super::failure::Failure;
+use super::plot::output::{check_replaced, is_drawing, write_whole};
 
 pub fn command() -> Command {
     let number = |name: &'static str, help: &'static str| {
@@ -61,14 +61,29 @@ pub fn run_command(matches: &ArgMatches) -> Result<(String, bool), Failure> {
     let simulation = simulate(verified.lowered(), costs).map_err(|stuck| stuck.to_string())?;
     let title = title(&schedule, &simulation);
     let drawing = || draw::draw_svg(&schedule, &simulation, &title);
-    let written: [(&str, &dyn Fn() -> String); 3] = [
-        ("svg", &drawing),
-        ("csv", &|| csv::write(&schedule)),
-        ("csv-full", &|| csv::write(verified.lowered())),
+    let is_table = |text: &str| csv::read(text).is_ok();
+    let written: [(&str, &dyn Fn() -> String, &dyn Fn(&str) -> bool); 3] = [
+        ("svg", &drawing, &is_drawing),
+        ("csv", &|| csv::write(&schedule), &is_table),
+        ("csv-full", &|| csv::write(verified.lowered()), &is_table),
     ];
-    for (flag, text) in written {
-        if let Some(path) = matches.get_one::<String>(flag) {
-            fs::write(path, text())
+    let written =
+        written.map(|(flag, text, is_own)| (flag, matches.get_one::<String>(flag), text, is_own));
+    for (flag, path, _, is_own) in &written {
+        let Some(path) = path else { continue };
+        check_replaced(&format!("--{flag}"), path.as_ref(), is_own)?;
+        if let Some((other, ..)) =
+            written.iter().find(|(other, at, ..)| other < flag && *at == Some(path))
+        {
+            return Err(format!(
+                "--{flag}: {path} is also the file of --{other}; name another file"
+            )
+            .into());
+        }
+    }
+    for (flag, path, text, _) in written {
+        if let Some(path) = path {
+            write_whole(path.as_ref(), &text())
                 .map_err(|error| Failure::new(format!("--{flag} {path}: {error}"), &error))?;
         }
     }

@@ -8,6 +8,9 @@ use super::problems::Problems;
 use super::settings::RunSettings;
 use super::{DeviceChoice, ScheduleSource};
 
+/// Most micro-batches of a dry run: it takes about half a millisecond for each of a small model.
+const MOST_MICRO_BATCHES: usize = 65_536;
+
 /// A record has the times of a run.
 pub fn records_are_of_runs(settings: &RunSettings, problems: &mut Problems) {
     for name in ["explain", "simulate"].into_iter().filter(|_| settings.record.is_some()) {
@@ -15,6 +18,20 @@ pub fn records_are_of_runs(settings: &RunSettings, problems: &mut Problems) {
             problems
                 .add(&["record", name], "a dry run has no times to record; leave one of them out");
         }
+    }
+}
+
+/// A dry run computes each of the micro-batches that it reports about.
+pub fn dry_runs_end(settings: &RunSettings, problems: &mut Problems) {
+    let report = ["explain", "simulate"].into_iter().find(|name| settings.is_given(name));
+    if let Some(report) = report
+        && settings.micro_batches > MOST_MICRO_BATCHES
+    {
+        let message = format!(
+            "{} are too many for --{report}, which computes each of them; use at most {MOST_MICRO_BATCHES}",
+            settings.micro_batches
+        );
+        problems.add(&["micro-batches", report], message);
     }
 }
 

@@ -2,6 +2,7 @@
 
 use crate::layout::AxisId;
 use crate::optim::{OuterSgdOptions, check_fraction};
+use crate::os::counted;
 
 use super::LocalSgdConfig;
 use super::other_mesh::with_ranks_along;
@@ -79,9 +80,9 @@ fn fragments_take_turns(local: &LocalSgdConfig, problems: &mut Problems) {
     if !steps.is_multiple_of(fragments) {
         let fewer = (1..=fragments.min(steps)).rev().find(|count| steps.is_multiple_of(*count));
         let message = format!(
-            "{fragments} does not divide --local-steps {steps}, and each fragment has a turn of as many steps; use {} \
-             fragments, or --local-steps {}",
-            fewer.unwrap_or(1),
+            "{fragments} does not divide --local-steps {steps}, and each fragment has a turn of as many steps; use {}, \
+             or --local-steps {}",
+            counted(fewer.unwrap_or(1) as usize, "fragment"),
             steps.next_multiple_of(fragments)
         );
         problems.add(&["fragments", "local-steps"], message);

@@ -9,7 +9,8 @@ use meshwright_core::__internal::check_rule;
 
 use super::auto_sizes::{noise_has_parts, sizes_are_chosen};
 use super::dry_run_rules::{
-    a_cluster_is_of_a_run, a_plan_is_alone, a_simulation_is_of_gpus, records_are_of_runs,
+    a_cluster_is_of_a_run, a_plan_is_alone, a_simulation_is_of_gpus, dry_runs_end,
+    records_are_of_runs,
 };
 use super::dtype_rules::{bf16_state_exists, reduce_dtype_keeps_precision};
 use super::local_sgd_rules::replicas_synchronize;
@@ -33,6 +34,7 @@ pub const RULES: &[Rule] = &[
     a_simulation_is_of_gpus,
     a_cluster_is_of_a_run,
     records_are_of_runs,
+    dry_runs_end,
     validation_data_is_given_once,
     mesh_order_has_the_axes,
     zero_needs_shards,

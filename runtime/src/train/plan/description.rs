@@ -61,14 +61,14 @@ fn describe_local(config: &Config, local: LocalSgdConfig) -> String {
             1 => "are synchronized".to_owned(),
             fragments => format!("one of {fragments} fragments is synchronized"),
         },
-        counted(local.turn_steps() as usize, "step"),
+        match local.turn_steps() {
+            1 => "step".to_owned(),
+            steps => format!("{steps} steps"),
+        },
         match local.delay {
             0 => String::new(),
-            delay => format!(
-                ", in the {} before (alpha {})",
-                counted(delay as usize, "step"),
-                local.alpha
-            ),
+            1 => format!(", in the step before (alpha {})", local.alpha),
+            delay => format!(", in the {delay} steps before (alpha {})", local.alpha),
         },
         local.outer_lr,
         local.outer_momentum

@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::failure::Failure;
 use crate::plot::REASON;
 use crate::plot::chart::{Abscissa, Curve, Panel, draw_svg};
-use crate::plot::output::{check_output, write_whole};
+use crate::plot::output::{check_output, check_replaced, is_drawing, is_measurement, write_whole};
 
 /// The files to write.
 pub struct BenchFiles {
@@ -37,9 +37,11 @@ impl BenchFiles {
     pub fn check(&self) -> Result<(), Failure> {
         if let Some(json) = &self.json {
             check_output("--json", json, ("json", "only JSON is written"), &[])?;
+            check_replaced("--json", json, is_measurement)?;
         }
         if let Some(plot) = &self.plot {
             check_output("--plot", plot, ("svg", REASON), &[])?;
+            check_replaced("--plot", plot, is_drawing)?;
         }
         Ok(())
     }

@@ -11,7 +11,7 @@ use chart::{Curve, Panel, STEPS, draw_svg};
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use meshwright::counted;
 use metrics_file::{Steps, run_names};
-use output::{check_output, file_args, write_whole};
+use output::{check_output, check_replaced, file_args, is_drawing, write_whole};
 
 use super::failure::Failure;
 
@@ -61,6 +61,7 @@ pub fn run_command(matches: &ArgMatches) -> Result<(String, bool), Failure> {
         }
     }
     check_output("-o", output, ("svg", REASON), &files)?;
+    check_replaced("-o", output, is_drawing)?;
     let with_validation = metrics.contains(&LOSS) && !metrics.contains(&EVAL_LOSS);
     let read: Vec<&str> =
         metrics.iter().copied().chain(with_validation.then_some(EVAL_LOSS)).collect();

@@ -1,10 +1,11 @@
 //! Files that are written as a whole.
 
-use std::fs;
-use std::io;
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use clap::{Arg, ArgAction, value_parser};
+use meshwright::open_output;
 
 use crate::failure::Failure;
 
@@ -52,10 +53,43 @@ pub fn check_output(
     Ok(())
 }
 
-/// Writes a file under a temporary name first, so that a full disk leaves an earlier one as it is.
+/// Checks that a file which a flag would replace is one that this program has written, as `is_own` tells by its text.
+pub fn check_replaced(
+    flag: &str,
+    output: &Path,
+    is_own: impl Fn(&str) -> bool,
+) -> Result<(), Failure> {
+    if !output.is_file() {
+        return Ok(());
+    }
+    let shown = output.display();
+    let found = fs::read(output)
+        .map_err(|error| Failure::new(format!("{flag}: cannot read {shown}: {error}"), &error))?;
+    if found.is_empty() || is_own(&String::from_utf8_lossy(&found)) {
+        return Ok(());
+    }
+    let message = format!(
+        "{flag}: {shown} was written by another program, and would be lost; name another file, or remove this one"
+    );
+    Err(message.into())
+}
+
+/// Returns true for the text of a drawing of this program.
+pub fn is_drawing(text: &str) -> bool {
+    text.starts_with("<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 ")
+}
+
+/// Returns true for the text of a file of measurements.
+pub fn is_measurement(text: &str) -> bool {
+    text.starts_with('{') && text.contains("meshwright")
+}
+
+/// Writes a file under a temporary name first, so that a full disk leaves an earlier one as it is. A pipe must have a
+/// reader.
 pub fn write_whole(output: &Path, text: &str) -> io::Result<()> {
     if output.metadata().is_ok_and(|data| !data.is_file()) {
-        return fs::write(output, text);
+        let mut file = open_output(output, OpenOptions::new().write(true))?;
+        return file.write_all(text.as_bytes());
     }
     let mut partial = output.as_os_str().to_owned();
     partial.push(".partial");

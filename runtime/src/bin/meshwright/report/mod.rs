@@ -7,7 +7,6 @@ mod run_steps;
 mod supervision;
 
 use std::collections::BTreeSet;
-use std::fs::File;
 use std::path::PathBuf;
 
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
@@ -18,7 +17,7 @@ use serde_json::json;
 
 use crate::failure::Failure;
 use crate::plot::metrics_file::run_names;
-use crate::plot::output::{check_output, file_args, write_whole};
+use crate::plot::output::{check_output, check_replaced, file_args, write_whole};
 use run_steps::RunSteps;
 use supervision::{LoggedRun, real_folder};
 
@@ -47,14 +46,7 @@ pub fn run_command(matches: &ArgMatches) -> Result<(String, bool), Failure> {
     let files: Vec<&PathBuf> = matches.get_many("files").into_iter().flatten().collect();
     let output: &PathBuf = matches.get_one("output").expect("it is required");
     check_output("-o", output, ("html", REASON), &files)?;
-    let is_other = |mut file: File| !is_page(&mut file);
-    if output.is_file() && File::open(output).is_ok_and(is_other) {
-        let shown = output.display();
-        let message = format!(
-            "-o: {shown} was written by another program, and would be lost; name another file, or remove this one"
-        );
-        return Err(message.into());
-    }
+    check_replaced("-o", output, |text| is_page(&mut text.as_bytes()))?;
     let runs = files.iter().zip(run_names(&files)).map(|(path, name)| RunSteps::read(path, name));
     let runs = runs.collect::<Result<Vec<_>, _>>()?;
     let logs = read_logs(matches, &files)?;
