@@ -7,8 +7,8 @@ pub mod long_context;
 use meshwright::Error;
 use meshwright::launch::ProcessRank;
 
-/// Ends the process with an error if it has arguments, which an example without flags would ignore, or if a launcher has
-/// started several processes, each of which would run all ranks as its threads. The first one prints it.
+/// Ends the process with an error if it has arguments, which an example without flags would ignore, or if a launcher
+/// has started several processes: each would run all ranks as its threads. The first one prints it.
 pub fn refuse_flags_and_processes() {
     let own = ProcessRank::from_environment();
     let is_first = !matches!(&own, Ok(Some(own)) if own.rank > 0);

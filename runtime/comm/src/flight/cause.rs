@@ -1,4 +1,4 @@
-//! What a search in the last calls of the ranks has found.
+//! The findings of a search in the last calls of the ranks.
 
 /// A cause of a failure or a delay.
 #[derive(Debug)]

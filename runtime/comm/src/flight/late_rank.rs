@@ -9,7 +9,7 @@ use super::file::RankRecord;
 /// Fewest collectives from which a rank is called slow.
 const FEWEST_ARRIVALS: usize = 10;
 
-/// How a rank arrives at collectives.
+/// The late arrivals of a rank at collectives.
 #[derive(Default)]
 struct Arrivals {
     /// Number of collectives at which it was the last.

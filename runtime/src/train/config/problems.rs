@@ -30,14 +30,14 @@ impl Problems {
             Some(SettingSource::File { .. }) => format!("{name}: {message}"),
             _ => format!("--{name}: {message}"),
         };
-        // The message names flags that nobody has typed.
+        // The message names flags that are not on the command line.
         if !matches!(source, Some(SettingSource::Checkpoint { .. })) {
             message.extend(flags[1..].iter().find_map(|other| self.describe_kept(other)));
         }
         self.found.push((name.to_owned(), Problem { source, message }));
     }
 
-    /// Tells that a flag is taken from a checkpoint, if it is.
+    /// Reports that a flag is taken from a checkpoint, if it is.
     fn describe_kept(&self, name: &str) -> Option<String> {
         match &self.given.get(name)?.source {
             SettingSource::Checkpoint { folder } => {

@@ -33,8 +33,8 @@ pub fn text_of(explanation: &Explanation) -> String {
             ),
             fragments => writeln!(
                 text,
-                "the step ends with the synchronizations of all {fragments} fragments (outer gradient); {steps} has one \
-                 of them"
+                "the step ends with the synchronizations of all {fragments} fragments (outer gradient); {steps} has \
+                 one of them"
             ),
         };
     }

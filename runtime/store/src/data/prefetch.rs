@@ -38,7 +38,7 @@ const WAITING: usize = 1;
 pub struct Prefetch {
     read: Arc<Read>,
     ahead: Option<Ahead>,
-    /// What was awaited and not yet taken.
+    /// A result that was awaited and not yet taken.
     received: Option<(u64, Result<Batch, DataError>)>,
     /// A batch that was peeked at and not yet taken.
     next: Option<(u64, Batch)>,

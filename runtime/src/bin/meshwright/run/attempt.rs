@@ -336,8 +336,8 @@ fn code_of(signal: Option<i32>, status: ExitStatus) -> u8 {
     }
 }
 
-/// Returns the cause of the end of a process, and true if it is a message of the program. A message of another rank than
-/// the one that the cause is about begins with its rank, and so do all messages of processes that have ranks.
+/// Returns the cause of the end of a process, and true if it is a message of the program. A message of another rank
+/// than the one that the cause is about begins with its rank, and so do all messages of processes that have ranks.
 fn reason_of(signal: Option<i32>, process: &Process, reported: ReportedFailure) -> (String, bool) {
     let lost = process.rank.or(reported.rank);
     let subject = lost.map_or("a process".to_owned(), |rank| format!("rank {rank}"));

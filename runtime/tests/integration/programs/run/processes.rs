@@ -72,7 +72,8 @@ fn the_rank_that_was_lost_is_named() {
 fn reasons_name_the_rank_that_reports_them() {
     let report = |rank: usize, stopped_by: &str, reason: &str| {
         format!(
-            r#"echo '{{"failed":{{"rank":{rank},"stopped_by":{stopped_by},"reason":"{reason}"}}}}' >> "$MESHWRIGHT_RUN_REPORTS""#
+            r#"echo '{{"failed":{{"rank":{rank},"stopped_by":{stopped_by},"reason":"{reason}"}}}}' \
+            >> "$MESHWRIGHT_RUN_REPORTS""#
         )
     };
     let (full, lost) = (report(1, "null", "the disk is full"), report(0, "1", "rank 1 was lost"));
