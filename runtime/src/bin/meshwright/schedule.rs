@@ -61,27 +61,22 @@ pub fn run_command(matches: &ArgMatches) -> Result<(String, bool), Failure> {
     let simulation = simulate(verified.lowered(), costs).map_err(|stuck| stuck.to_string())?;
     let title = title(&schedule, &simulation);
     let drawing = || draw::draw_svg(&schedule, &simulation, &title);
+    let computations = || csv::write(&schedule);
+    let all = || csv::write(verified.lowered());
     let is_table = |text: &str| csv::read(text).is_ok();
-    let written: [(&str, &dyn Fn() -> String, &dyn Fn(&str) -> bool); 3] = [
-        ("svg", &drawing, &is_drawing),
-        ("csv", &|| csv::write(&schedule), &is_table),
-        ("csv-full", &|| csv::write(verified.lowered()), &is_table),
-    ];
-    let written =
-        written.map(|(flag, text, is_own)| (flag, matches.get_one::<String>(flag), text, is_own));
-    for (flag, path, _, is_own) in &written {
+    let files = ["svg", "csv", "csv-full"].map(|flag| (flag, matches.get_one::<String>(flag)));
+    for (index, (flag, path)) in files.iter().enumerate() {
         let Some(path) = path else { continue };
+        let is_own = |text: &str| if *flag == "svg" { is_drawing(text) } else { is_table(text) };
         check_replaced(&format!("--{flag}"), path.as_ref(), is_own)?;
-        if let Some((other, ..)) =
-            written.iter().find(|(other, at, ..)| other < flag && *at == Some(path))
-        {
-            return Err(format!(
-                "--{flag}: {path} is also the file of --{other}; name another file"
-            )
-            .into());
+        if let Some((other, _)) = files[..index].iter().find(|(_, other)| *other == Some(path)) {
+            let message =
+                format!("--{flag}: {path} is also the file of --{other}; name another file");
+            return Err(message.into());
         }
     }
-    for (flag, path, text, _) in written {
+    let texts: [&dyn Fn() -> String; 3] = [&drawing, &computations, &all];
+    for ((flag, path), text) in files.into_iter().zip(texts) {
         if let Some(path) = path {
             write_whole(path.as_ref(), &text())
                 .map_err(|error| Failure::new(format!("--{flag} {path}: {error}"), &error))?;
