@@ -10,6 +10,7 @@ mod flight;
 mod meshwright;
 mod new_project;
 mod plot;
+mod replaced_files;
 mod report;
 mod run;
 mod schedule_input;

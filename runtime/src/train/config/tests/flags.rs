@@ -276,6 +276,10 @@ fn simulations_are_of_gpus() {
             "--record: a dry run has no times to record",
         ),
         ("--explain --record r.json", "--record: a dry run has no times to record"),
+        (
+            "--explain --batch 65537 --micro-batches 65537",
+            "--micro-batches: 65537 are too many for --explain, which computes each of them; use at most 65536",
+        ),
         ("--simulate h100x17", "nodes of 8 GPUs do not divide 17"),
         ("--simulate h10x8", "unknown cluster `h10`; did you mean `h100`?"),
         ("--simulate h100", "the number of GPUs is missing"),
