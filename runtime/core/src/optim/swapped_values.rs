@@ -1,8 +1,9 @@
 //! Parameters that are swapped with other values of them, which an optimizer or an average keeps as state.
 
+use std::rc::Rc;
+
 use crate::tensor::Rank;
 use meshwright_backend::DType;
-use std::rc::Rc;
 
 use super::UnitState;
 
