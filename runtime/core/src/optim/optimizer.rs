@@ -49,8 +49,8 @@ impl<R: UpdateRule> Optimizer<R> {
         }
     }
 
-    /// Returns the elements of the state of a world rank, if its parts of the parameters are as large as those of this
-    /// rank: a rule may keep more numbers of some parameters than of others, and shards have other parts of them.
+    /// Returns the elements of the state of a world rank. Its parts of the parameters are taken to be as large as here,
+    /// but its shards hold other parameters, and a rule may keep more numbers of some parameters than of others.
     #[doc(hidden)]
     pub fn state_elements_on(&self, world_rank: usize) -> usize {
         self.states.iter().map(|state| state.len_on(world_rank)).sum()

@@ -37,7 +37,7 @@ pub struct OuterSgdOptions {
 /// sharded as the optimizer state is; the gradient is summed over `dp` in the reduce dtype.
 ///
 /// The parameters of layer `l` of a stack are in the fragment `l mod fragments`, and those outside of stacks in the
-/// first one. Buffers, which have no gradient, become the mean of those of the replicas in each synchronization.
+/// first one. Buffers have no gradient: each synchronization replaces them by their mean over the replicas.
 pub struct OuterSgd {
     rank: Rank,
     options: OuterSgdOptions,

@@ -13,7 +13,7 @@ pub(super) struct SwappedValues {
 }
 
 impl SwappedValues {
-    /// Swaps the parameters with the only state of their units, of `kind`. Gathered values are those of the state then,
+    /// Swaps the parameters with the only state of their units, of `kind`. Gathered values are then values of the state,
     /// at every ZeRO stage.
     ///
     /// # Panics

@@ -77,8 +77,7 @@ impl UnitState {
         UnitState { unit: Rc::clone(unit), ranges, slots, kinds: kinds_of_params }
     }
 
-    /// Returns the elements of the state of a world rank, if its parts of the parameters are as large as those of this
-    /// rank.
+    /// Returns the elements of the state of a world rank. Its parts of the parameters are taken to be as large as here.
     pub(super) fn len_on(&self, world_rank: usize) -> usize {
         let shard = self.unit.shard_of(world_rank);
         let common = |range: &Range<usize>| {

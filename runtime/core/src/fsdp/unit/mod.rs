@@ -196,15 +196,12 @@ impl Unit {
         self.shard_of(self.rank.index())
     }
 
-    /// Returns the range that a world rank updates, if its parts of the parameters are as large as those of this rank.
+    /// Returns the range that a world rank updates. Its parts of the parameters are taken to be as large as here.
     pub(crate) fn shard_of(&self, world_rank: usize) -> Range<usize> {
         if self.stage() == ZeroStage::Replicated {
             return 0..self.len();
         }
-        let axes = self.shard_axes();
-        let (part, parts) = (self.rank.position_of(world_rank, axes), self.rank.degree_of(axes));
-        let lines = Extent::part(self.len() / LINE, part, parts);
-        lines.offset * LINE..(lines.offset + lines.local) * LINE
+        self.part(self.rank.position_of(world_rank, self.shard_axes()))
     }
 
     /// Returns the parameters in the order of the buffers, without those that were dropped with their model.
@@ -349,10 +346,15 @@ impl Unit {
 
     /// Returns the shards of all ranks of the axes that shard the unit.
     fn shard_blocks(&self) -> Blocks {
-        let (lines, parts) = (self.len() / LINE, self.rank.degree_of(self.shard_axes()));
-        let lens: Vec<usize> =
-            (0..parts).map(|part| Extent::part(lines, part, parts).local * LINE).collect();
-        Blocks::new(1, lens)
+        let parts = self.rank.degree_of(self.shard_axes());
+        Blocks::new(1, (0..parts).map(|part| self.part(part).len()).collect::<Vec<_>>())
+    }
+
+    /// Returns the range of the flat buffers that is the shard of a rank at a position along these axes.
+    fn part(&self, position: usize) -> Range<usize> {
+        let parts = self.rank.degree_of(self.shard_axes());
+        let lines = Extent::part(self.len() / LINE, position, parts);
+        lines.offset * LINE..(lines.offset + lines.local) * LINE
     }
 
     fn site(&self, purpose: &str) -> Site {

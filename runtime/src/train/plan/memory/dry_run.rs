@@ -226,9 +226,10 @@ impl DryRun<'_> {
             if rank.allocator().device().is_none() { copied * ranks - copied_by_all } else { 0 };
         let without_copy = (not_copied * DType::F32.bytes()) as f64;
         let (mut run, groups) = (peaks_of(rank), Some(rank.comms().used_groups()));
-        // Another rank may have more optimizer state.
+        // Another rank may have more optimizer state. Those that are elsewhere along other axes have as much.
         let elements = |rank: usize| state.optimizer.inner.state_elements_on(rank);
-        let most = (0..rank.comms().shape().world_size()).map(elements).max().unwrap_or(0);
+        let others = rank.comms().shape().group_of(rank.index(), AxisSet::ZERO);
+        let most = others.into_iter().map(elements).max().unwrap_or(0);
         let more = (most - elements(rank.index())) * self.config.settings().state.bytes();
         run.of[Category::Optimizer as usize] += more as f64;
         let findings = DryRunFindings {
