@@ -14,15 +14,13 @@ use crate::{CommError, Peers};
 use super::groups::MpiGroups;
 use super::job::MpiJob;
 use super::library::MpiLibrary;
-use super::progress::MpiProgress;
+use super::progress::{MpiProgress, SLEEP};
 use super::scratch::ScratchAllocator;
 
 /// Time without progress after which a thread sleeps between tests. Before that it yields: a thread that sleeps
 /// limits the bandwidth, and one that never does takes a core from computation. It yields first: on a busy machine, a
 /// thread that spins first loses its core for longer.
 const YIELD_TIME: Duration = Duration::from_millis(2);
-/// Sleep between tests.
-const SLEEP: Duration = Duration::from_micros(50);
 
 /// The calls of a rank, and the threads that advance them.
 pub struct MpiDriver {

@@ -12,8 +12,8 @@ const LARGEST_MESSAGE: usize = 1 << 30;
 
 /// The messages of one step of a call, until all are complete.
 ///
-/// A message is received only after its tag and length are compared with those of the call: not every library keeps to
-/// the memory of a receive when the message is longer.
+/// The tag and the length of a message are compared with the call before it is received: a library may write past the
+/// memory of a receive if the message is longer.
 #[derive(Default)]
 pub struct MpiExchange {
     /// Messages that have not arrived yet. Those of one member are behind each other, in the order in which it sends.
@@ -33,7 +33,7 @@ struct AwaitedMessage {
     peer: usize,
     data: *mut u8,
     bytes: usize,
-    /// An empty message, by which the sender announces that it has arrived at the call.
+    /// An empty message: the sender has arrived at the call.
     is_announcement: bool,
 }
 

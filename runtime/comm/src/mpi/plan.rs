@@ -243,8 +243,7 @@ impl Planner {
         }
         // The root sends a part to each member, and all of them their parts to the others.
         // Not every member sends to all others.
-        self.announce(count);
-        if self.is_announced {
+        if self.is_large(count) {
             self.arrive();
         }
         if is_root {
@@ -289,7 +288,7 @@ impl Planner {
 
     /// Announces the next exchange, if the call of `count` elements is large. Every member sends to all others in it.
     fn announce(&mut self, count: usize) {
-        self.is_announced = count * self.dtype.bytes() >= ANNOUNCED;
+        self.is_announced = self.is_large(count);
     }
 
     /// Waits for all members.
@@ -348,6 +347,10 @@ impl Planner {
 
     fn is_small(&self, count: usize) -> bool {
         count * self.dtype.bytes() <= SMALL
+    }
+
+    fn is_large(&self, count: usize) -> bool {
+        count * self.dtype.bytes() >= ANNOUNCED
     }
 
     /// The elements that `member` reduces of `count`.

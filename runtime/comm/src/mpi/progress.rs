@@ -25,8 +25,8 @@ use super::tags::CallTags;
 /// Period of checks of peers and time limits.
 const CHECK_PERIOD: Duration = Duration::from_millis(5);
 
-/// Sleep between tests of the other ranks at the end.
-const SLEEP: Duration = Duration::from_micros(50);
+/// Sleep between tests.
+pub const SLEEP: Duration = Duration::from_micros(50);
 
 /// The calls of a rank, which one thread at a time advances.
 pub struct MpiProgress {
@@ -86,8 +86,8 @@ impl MpiProgress {
         self.messages.is_empty() && self.queues.iter().flatten().all(is_empty)
     }
 
-    /// Takes the issued calls.
-    fn take_issued(&mut self) {
+    /// Adds the issued calls.
+    fn add_issued(&mut self) {
         while let Ok(job) = self.issued.try_recv() {
             self.add(*job);
         }
@@ -110,7 +110,7 @@ impl MpiProgress {
             return false;
         }
         let advanced = catch_unwind(AssertUnwindSafe(|| {
-            self.take_issued();
+            self.add_issued();
             let has_advanced = self.advance_collectives()? | self.advance_messages()?;
             if !has_advanced {
                 self.check()?;
