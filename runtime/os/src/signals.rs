@@ -93,11 +93,7 @@ extern "C" fn on_useless_report_signal(_: c_int) {
     if !QUIET.load(Ordering::SeqCst) {
         let text = "SIGUSR2: the last calls of the ranks are not written, as the run has no folder for them; start it \
                     with --flight DIR\n";
-        // SAFETY: the location is that of this thread. The interrupted code may be about to read it.
-        let errno = unsafe { *libc::__errno_location() };
-        Line::default().text(text).print();
-        // SAFETY: as above.
-        unsafe { *libc::__errno_location() = errno };
+        keep_errno(|| Line::default().text(text).print());
     }
 }
 
@@ -170,8 +166,19 @@ pub(super) fn set_handler(signal: c_int, handler: libc::sighandler_t) {
 
 /// Handles a signal. Calls only functions that are allowed in handlers, and allocates nothing.
 extern "C" fn on_stop_signal(signal: c_int) {
-    // SAFETY: the location is that of this thread. The interrupted code may be about to read it.
+    keep_errno(|| take_stop_signal(signal));
+}
+
+/// Runs the body of a handler. The interrupted code may be about to read the error of its last call.
+fn keep_errno(body: impl FnOnce()) {
+    // SAFETY: the location is that of this thread.
     let errno = unsafe { *libc::__errno_location() };
+    body();
+    // SAFETY: as above.
+    unsafe { *libc::__errno_location() = errno };
+}
+
+fn take_stop_signal(signal: c_int) {
     let now = monotonic_ms();
     let name = name_of(signal);
     match FIRST.compare_exchange(0, now << 8 | signal as u64, Ordering::SeqCst, Ordering::SeqCst) {
@@ -183,8 +190,6 @@ extern "C" fn on_stop_signal(signal: c_int) {
             end_by(signal);
         }
     }
-    // SAFETY: as above.
-    unsafe { *libc::__errno_location() = errno };
 }
 
 fn begin_stop(signal: c_int, name: &str) {
