@@ -53,20 +53,27 @@ pub fn check_output(
     Ok(())
 }
 
+/// Bytes of the largest file that this program may have written. Others, such as data, are not read.
+const LARGEST: u64 = 256 << 20;
+
 /// Checks that a file which a flag would replace is one that this program has written, as `is_own` tells by its text.
 pub fn check_replaced(
     flag: &str,
     output: &Path,
     is_own: impl Fn(&str) -> bool,
 ) -> Result<(), Failure> {
-    if !output.is_file() {
+    let shown = output.display();
+    let len = output.metadata().map_or(0, |data| if data.is_file() { data.len() } else { 0 });
+    if len == 0 {
         return Ok(());
     }
-    let shown = output.display();
-    let found = fs::read(output)
-        .map_err(|error| Failure::new(format!("{flag}: cannot read {shown}: {error}"), &error))?;
-    if found.is_empty() || is_own(&String::from_utf8_lossy(&found)) {
-        return Ok(());
+    if len <= LARGEST {
+        let found = fs::read(output).map_err(|error| {
+            Failure::new(format!("{flag}: cannot read {shown}: {error}"), &error)
+        })?;
+        if is_own(&String::from_utf8_lossy(&found)) {
+            return Ok(());
+        }
     }
     let message = format!(
         "{flag}: {shown} was written by another program, and would be lost; name another file, or remove this one"
