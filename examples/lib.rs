@@ -4,8 +4,8 @@ pub mod gated_norm;
 pub mod lion;
 pub mod long_context;
 
-use meshwright::Error;
 use meshwright::launch::ProcessRank;
+use meshwright::{Error, exit_code};
 
 /// Ends the process with an error if it has arguments, which an example without flags would ignore, or if a launcher
 /// has started several processes: each would run all ranks as its threads. The first one prints it.
@@ -16,7 +16,7 @@ pub fn refuse_flags_and_processes() {
     let world = own.map(|own| own.map_or(1, |own| own.world)).map_err(|error| error.to_string());
     match refusal(first_argument.as_deref(), world) {
         Some(message) if is_first => Error::Input(message).exit(),
-        Some(_) => std::process::exit(2),
+        Some(_) => std::process::exit(exit_code::REFUSED.into()),
         None => {}
     }
 }

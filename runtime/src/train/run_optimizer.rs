@@ -58,7 +58,7 @@ impl RunOptimizer {
         Ok(RunOptimizer { inner, local })
     }
 
-    /// Begins from the present parameters, and from those of this replica if it has loaded its own.
+    /// Begins from the present parameters, and from parameters of this replica alone if it has loaded some.
     pub fn begin(&mut self, has_own_params: bool) {
         match &mut self.local {
             Some(local) if has_own_params => local.outer.keep_own_params(),
@@ -106,13 +106,13 @@ impl RunOptimizer {
     pub fn synchronize_all(&mut self) {
         if let Some(LocalReplicas { config, outer }) = &mut self.local {
             let _pass = scope::begin_pass(scope::Pass::Update);
-            if config.delay == 0 {
-                (0..config.fragments as usize).for_each(|fragment| outer.synchronize(fragment));
-                return;
-            }
             for fragment in 0..config.fragments as usize {
-                outer.start(fragment);
-                outer.finish();
+                if config.delay == 0 {
+                    outer.synchronize(fragment);
+                } else {
+                    outer.start(fragment);
+                    outer.finish();
+                }
             }
         }
     }

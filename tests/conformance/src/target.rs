@@ -71,8 +71,7 @@ impl Target {
         Target { has_large_cases: true, ..self }
     }
 
-    /// Leaves out the formulas that take longest: the results are those of a target that compares them, if the digests
-    /// of both are equal.
+    /// Leaves out the formulas that take longest. The caller compares the digest with a target that has compared them.
     pub fn with_digest_alone(self) -> Target {
         Target { compares_digest_alone: true, ..self }
     }

@@ -21,7 +21,7 @@ pub struct Explanation {
     pub mesh: MeshShape,
     /// The last rank at each position along `pp`, which has the largest shards.
     pub positions: Vec<ExplainedPosition>,
-    /// `--local-steps`: some steps have synchronizations of the replicas, and the step includes those of all fragments.
+    /// `--local-steps`: the explained step synchronizes all fragments of the replicas; a run does it in several steps.
     pub local_sgd: Option<LocalSgdConfig>,
     /// FLOPs of the model in a step, as [MFU](crate::train::StepMetrics) counts them.
     pub model_flops: f64,

@@ -233,8 +233,7 @@ impl<'a, T: Task> RankLoop<'a, T> {
     fn await_batch(&mut self, step: u64) -> Result<()> {
         let comms = self.state.rank.comms();
         let store = self.plan.machine.store().map(|store| -> &dyn Peers { &**store });
-        let wait = format!("wait for the data of step {}", step + 1);
-        let check = || comms.check_peers(store, &wait);
+        let check = || comms.check_peers(store, &format!("wait for the data of step {}", step + 1));
         if self.batches.wait_unless(|| check().is_err()) { Ok(()) } else { Ok(check()?) }
     }
 
