@@ -13,8 +13,8 @@ pub(super) struct SwappedValues {
 }
 
 impl SwappedValues {
-    /// Swaps the parameters with the only state of their units, of `kind`. Gathered values are then values of the state,
-    /// at every ZeRO stage.
+    /// Swaps the parameters with the only state of their units, of `kind`. Gathered values are then values of the
+    /// state, at every ZeRO stage.
     ///
     /// # Panics
     /// If ranks have applied different updates.
