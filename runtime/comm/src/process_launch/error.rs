@@ -69,7 +69,7 @@ pub enum StoreError {
         "rank 0 waited {} s for {missing} of {world} at {address}; check that the launcher has started this program as \
          often, and that MASTER_ADDR and MASTER_PORT are the same in all processes", waited.as_secs_f64()
     )]
-    Absent {
+    Unconnected {
         /// The ranks: `ranks 1, 2`.
         missing: String,
         /// World size.
@@ -146,7 +146,7 @@ impl StoreError {
             | StoreError::Token(_)
             | StoreError::Refused { .. } => REFUSED,
             StoreError::Connect { .. }
-            | StoreError::Absent { .. }
+            | StoreError::Unconnected { .. }
             | StoreError::Missing { .. }
             | StoreError::Lost { .. } => LOST,
             StoreError::Ended { exit, .. } => exit.exit_code(),

@@ -204,7 +204,7 @@ impl Store {
         match (arrivals.await_all(world, is_over, report), self.failed_peer()) {
             (None, _) => Ok(()),
             (Some(_), Some((rank, exit))) => Err(StoreError::Ended { rank, exit }),
-            (Some(missing), None) => Err(StoreError::Absent {
+            (Some(missing), None) => Err(StoreError::Unconnected {
                 missing,
                 world,
                 address: address.clone(),
