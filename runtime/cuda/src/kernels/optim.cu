@@ -1,6 +1,9 @@
 // Optimizer steps over the parameters of a shard: every operand is read and written once. Operations are rounded
 // separately, as written, never contracted by the compiler, so that a step has bitwise equal results on every device.
 
+// Threads of a block, as in `ops/launch.rs`.
+constexpr int THREADS = 256;
+
 // No rounding of states in f32, in place of a StateRounding.
 struct NoRounding {
     template <class... States>
@@ -144,7 +147,7 @@ struct SgdOperands {
 
 // `head` and `vectors` are arguments of `each_element`. A vector lies in one group. S is the type of states.
 #define ADAMW(name, G, S, Groups)                                                                                \
-    KERNEL(adamw_##name)                                                                                         \
+    KERNEL_OF(THREADS, adamw_##name)                                                                             \
     (Adam adam, Groups groups, AdamOperands<G, S> operands, uint64_t head, uint64_t vectors, uint64_t n) {       \
         uint32_t group = 0;                                                                                      \
         auto vector = [&](uint64_t i) {                                                                          \
@@ -159,7 +162,8 @@ struct SgdOperands {
     }
 
 #define SGD(name, G, S, Step)                                                                                    \
-    KERNEL(sgd_##name)(Step sgd, SgdOperands<G, S> operands, uint64_t head, uint64_t vectors, uint64_t n) {      \
+    KERNEL_OF(THREADS, sgd_##name)                                                                               \
+    (Step sgd, SgdOperands<G, S> operands, uint64_t head, uint64_t vectors, uint64_t n) {                        \
         each_element<4>(                                                                                         \
             head, vectors, n, [&](uint64_t i) { operands.template step<4>(sgd, i); },                            \
             [&](uint64_t i) { operands.template step<1>(sgd, i); });                                             \
@@ -184,7 +188,7 @@ __device__ inline void round_into(const T* x, bf16* out, uint32_t accumulate, ui
 }
 
 #define ROUND_STATE(name, T)                                                                                     \
-    KERNEL(round_state_##name)                                                                                   \
+    KERNEL_OF(THREADS, round_state_##name)                                                                       \
     (const T* x, bf16* out, uint32_t accumulate, uint32_t pair, uint32_t odd, StateRounding rounding,            \
      uint64_t head, uint64_t vectors, uint64_t n) {                                                              \
         each_element<4>(                                                                                         \
