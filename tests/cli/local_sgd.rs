@@ -105,9 +105,9 @@ fn fragments_begin_in_a_run_without() {
         finished.error(),
         "holds parameters of each replica, as it was saved with --fragments P or --fragment-alpha",
     );
-    // The checkpoint has alpha 0, which a run keeps.
-    workspace
-        .train("--resume turns/latest --fragments 1 --fragment-alpha 0.5 --steps 12 --save turns");
+    // Alpha follows from the delay, as no run has given it.
+    let line = "--resume turns/latest --fragments 1 --fragment-delay 1 --steps 12 --save turns";
+    assert_contains(&workspace.train(line).stderr, "in the step before (alpha 0.5)");
 }
 
 /// A stop waits for the synchronization, and the run continues bit for bit.

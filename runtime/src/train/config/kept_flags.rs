@@ -270,7 +270,7 @@ mod tests {
             "t --mesh cp=2 --cp ring --init-from a --accept-keys b --balance none --z-loss 0 --lr-schedule wsd",
             "t --eval-data v --eval-steps 1 --early-stop 1",
             "t --eval-fraction 0.5",
-            "t --steps 4 --local-steps 2",
+            "t --steps 4 --local-steps 2 --fragment-alpha 0.5",
         ];
         let kept: Vec<_> = lines.iter().flat_map(|line| kept_flags(&parse(line))).collect();
         for flag in FLAGS {

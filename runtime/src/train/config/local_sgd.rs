@@ -4,6 +4,10 @@ use serde::Serialize;
 
 use crate::optim::OuterSgdOptions;
 
+/// The defaults of DiLoCo for the outer learning rate and momentum, and of streaming DiLoCo for alpha.
+pub(super) const OUTER: OuterSgdOptions =
+    OuterSgdOptions { lr: 0.7, momentum: 0.9, fragments: 1, alpha: 0.5 };
+
 /// `--local-steps` and the settings of the outer optimizer.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -18,8 +22,8 @@ pub struct LocalSgdConfig {
     pub fragments: u64,
     /// `--fragment-delay`: steps from the start of a synchronization to its end.
     pub delay: u64,
-    /// `--fragment-alpha`: share of a replica's own parameters after a synchronization.
-    pub alpha: f64,
+    /// `--fragment-alpha`, if it is given: see [`alpha`](LocalSgdConfig::alpha).
+    pub alpha: Option<f64>,
 }
 
 impl LocalSgdConfig {
@@ -41,9 +45,15 @@ impl LocalSgdConfig {
         self.steps / self.fragments
     }
 
+    /// Returns the share of a replica's own parameters after a synchronization. Without a delay, replicas go on from
+    /// what all of them have.
+    pub fn alpha(&self) -> f64 {
+        self.alpha.unwrap_or(if self.delay > 0 { OUTER.alpha } else { 0.0 })
+    }
+
     /// Returns the options of the outer optimizer.
     pub(in crate::train) fn outer_options(&self) -> OuterSgdOptions {
-        let (fragments, alpha) = (self.fragments as usize, self.alpha);
+        let (fragments, alpha) = (self.fragments as usize, self.alpha());
         OuterSgdOptions { lr: self.outer_lr, momentum: self.outer_momentum, fragments, alpha }
     }
 }

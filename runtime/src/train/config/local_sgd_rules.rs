@@ -1,16 +1,13 @@
 //! The rules about `--local-steps`, and what follows from it for a run.
 
 use crate::layout::AxisId;
-use crate::optim::{OuterSgdOptions, check_fraction};
+use crate::optim::check_fraction;
 use crate::os::counted;
 
-use super::LocalSgdConfig;
+use super::local_sgd::{LocalSgdConfig, OUTER};
 use super::other_mesh::with_ranks_along;
 use super::problems::Problems;
 use super::settings::{Config, RunSettings};
-
-/// The defaults of DiLoCo for the outer learning rate and momentum, and of streaming DiLoCo for alpha.
-const OUTER: OuterSgdOptions = OuterSgdOptions { lr: 0.7, momentum: 0.9, fragments: 1, alpha: 0.5 };
 
 impl Config {
     /// Returns true if all replicas have the same parameters after `steps` steps of the run.
@@ -28,16 +25,13 @@ impl Config {
 impl RunSettings {
     /// Returns the settings of replicas that train apart.
     pub(super) fn local_sgd_config(&self) -> Option<LocalSgdConfig> {
-        let delay = self.fragment_delay.unwrap_or(0);
-        // Without a delay, replicas go on from what all of them have.
-        let alpha = if delay > 0 { OUTER.alpha } else { 0.0 };
         Some(LocalSgdConfig {
             steps: self.local_steps?,
             outer_lr: self.outer_lr.unwrap_or(OUTER.lr),
             outer_momentum: self.outer_momentum.unwrap_or(OUTER.momentum),
             fragments: self.fragments.unwrap_or(OUTER.fragments as u64),
-            delay,
-            alpha: self.fragment_alpha.unwrap_or(alpha),
+            delay: self.fragment_delay.unwrap_or(0),
+            alpha: self.fragment_alpha,
         })
     }
 }
@@ -98,7 +92,7 @@ fn fragments_take_turns(local: &LocalSgdConfig, problems: &mut Problems) {
         );
         problems.add(&["fragment-delay", "local-steps"], message);
     }
-    if let Err(message) = check_fraction("the share", local.alpha) {
+    if let Err(message) = check_fraction("the share", local.alpha()) {
         problems.add(&["fragment-alpha"], message);
     }
 }

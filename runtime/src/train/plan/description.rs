@@ -67,8 +67,8 @@ fn describe_local(config: &Config, local: LocalSgdConfig) -> String {
         },
         match local.delay {
             0 => String::new(),
-            1 => format!(", in the step before (alpha {})", local.alpha),
-            delay => format!(", in the {delay} steps before (alpha {})", local.alpha),
+            1 => format!(", in the step before (alpha {})", local.alpha()),
+            delay => format!(", in the {delay} steps before (alpha {})", local.alpha()),
         },
         local.outer_lr,
         local.outer_momentum

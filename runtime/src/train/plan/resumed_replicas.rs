@@ -65,7 +65,7 @@ impl SavedReplicas {
                  was saved with"
             ));
         }
-        if has_own_params && local.fragments == 1 && local.alpha == 0.0 {
+        if has_own_params && local.fragments == 1 && local.alpha() == 0.0 {
             return refuse(format!(
                 "--fragments: {folder} holds parameters of each replica, as it was saved with --fragments P or \
                  --fragment-alpha; continue it with one of them, or begin from its exported model by --init-from"

@@ -15,14 +15,15 @@ fn the_outer_optimizer_is_that_of_diloco() {
         outer_momentum: 0.9,
         fragments: 1,
         delay: 0,
-        alpha: 0.0,
+        alpha: None,
     };
     assert_eq!(local(LOCAL), Some(diloco));
     let expected = LocalSgdConfig { steps: 1, outer_lr: 1.0, outer_momentum: 0.0, ..diloco };
     let line = "--steps 3 --local-steps 1 --outer-lr 1 --outer-momentum 0";
     assert_eq!(local(line), Some(expected));
-    let streaming = LocalSgdConfig { fragments: 2, delay: 1, alpha: 0.5, ..diloco };
+    let streaming = LocalSgdConfig { fragments: 2, delay: 1, ..diloco };
     assert_eq!(local(&format!("{LOCAL} --fragments 2 --fragment-delay 1")), Some(streaming));
+    assert_eq!((diloco.alpha(), streaming.alpha()), (0.0, 0.5));
 }
 
 #[test]
