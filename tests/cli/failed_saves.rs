@@ -92,6 +92,26 @@ fn several_failed_saves_in_a_row_end_the_run() {
     }
 }
 
+/// The folder is not made again, as it may be missing because nothing is mounted there any more.
+#[test]
+fn a_folder_that_disappears_ends_the_run_as_a_failure() {
+    let workspace = Workspace::new();
+    let line = format!("{} --mesh dp=2 --save out --save-every 2 --steps 10000000", small());
+    let mut running = Running::start(&workspace, &format!("{line} --metrics m.jsonl"));
+    running.wait_for_steps(3);
+    std::fs::rename(workspace.path("out"), workspace.path("moved")).unwrap();
+    let finished = running.finish();
+    assert_eq!(finished.code, Some(3), "{}", finished.stderr);
+    let problem = "--save: cannot save checkpoints in out: it was there when the run began, and is no folder now";
+    assert_contains(&finished.stderr, &format!("warning: {problem}"));
+    assert_contains(finished.error(), &format!("error: {problem}"));
+    assert_contains(
+        finished.error(),
+        "; saves have failed 3 times in a row, and the last checkpoint is that of step ",
+    );
+    assert!(!workspace.path("out").exists());
+}
+
 /// The state after the last step would be lost.
 #[test]
 fn the_last_save_must_succeed() {

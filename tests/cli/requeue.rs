@@ -43,6 +43,22 @@ fn one_command_begins_continues_and_ends() {
     assert!(tensors == workspace.tensors(&format!("whole/step-{steps:08}")));
 }
 
+/// A folder with the name of another step would be resumed as if it were the newest.
+#[test]
+fn a_checkpoint_under_the_name_of_another_step_is_damaged() {
+    let workspace = Workspace::new();
+    workspace.train(&format!("{COMMAND} --steps 8"));
+    let folder = |step: u64| workspace.path(&format!("out/step-{step:08}"));
+    std::fs::remove_dir_all(folder(8)).unwrap();
+    std::fs::rename(folder(4), folder(8)).unwrap();
+    let run = workspace.run(&format!("{SMALL} {COMMAND} --steps 9"));
+    assert_contains(
+        run.error(),
+        "out/step-00000008/manifest.json is damaged: it is that of a checkpoint of step 4, and the folder that of step \
+         8; rename the folder to step-00000004",
+    );
+}
+
 #[test]
 fn damaged_checkpoints_are_skipped() {
     let workspace = Workspace::new();

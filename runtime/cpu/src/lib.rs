@@ -45,7 +45,7 @@ pub const IS_OPTIMIZED: bool = !cfg!(unoptimized);
 #[doc(hidden)]
 pub mod __internal {
     pub use crate::scratch::kept_elements;
-    pub use crate::simd::at_every_isa;
+    pub use crate::simd::{at_every_isa, fuses_products};
 }
 
 #[cfg(test)]

@@ -95,6 +95,12 @@ impl Level {
     }
 }
 
+/// Returns true if kernels add products without rounding them first. Ranks that differ in this compute copies with
+/// other bits.
+pub fn fuses_products() -> bool {
+    BASELINE_FUSES || Level::detect() > Level::Portable
+}
+
 /// Requests the line at any address for the cache of level `LEVEL`, 1 or 2, if there is an instruction for it.
 #[inline(always)]
 pub(super) fn prefetch<const LEVEL: usize>(address: *const i8) {

@@ -15,6 +15,7 @@ mod given_documents;
 mod global_numbers;
 mod harness;
 mod kept;
+mod kept_results;
 mod last_updates;
 mod micro;
 mod net;

@@ -88,6 +88,21 @@ impl Noisy {
     }
 }
 
+/// A layer that computes another function in every other call, of the same parameters and numbers.
+#[model]
+pub struct Branching {
+    calls: Calls,
+    linear: Linear<Hidden, Hidden>,
+}
+
+#[forward]
+impl Branching {
+    fn forward(&self, x: &Stream) -> Stream {
+        let y = self.linear.forward(x);
+        if self.calls.next().is_multiple_of(2) { x + y.tanh() } else { x - y }
+    }
+}
+
 /// A layer that asks whether gradients are computed.
 #[model]
 pub struct Asking {
@@ -161,6 +176,7 @@ nets! {
     LeftOut: PlainLeftOut, AgainLeftOut;
     Scaled: PlainScaled, AgainScaled;
     Noisy: PlainNoisy, AgainNoisy;
+    Branching: PlainBranching, AgainBranching;
     Asking: PlainAsking, AgainAsking;
     Evaluating: PlainEvaluating, AgainEvaluating;
 }
@@ -184,12 +200,14 @@ fn other_recomputations_are_refused() {
     assert_mesh_parity("left out", trained!(PlainLeftOut));
     assert_mesh_parity("scaled", trained!(PlainScaled));
     assert_mesh_parity("noisy", trained!(PlainNoisy));
+    assert_mesh_parity("branching", trained!(PlainBranching));
     for case in MESH_CASES {
         for (name, result) in [
             ("alternating", on(case, trained!(AgainAlternating))),
             ("left out", on(case, trained!(AgainLeftOut))),
             ("scaled", on(case, trained!(AgainScaled))),
             ("noisy", on(case, trained!(AgainNoisy))),
+            ("branching", on(case, trained!(AgainBranching))),
         ] {
             let message = result.expect_err(name);
             for part in [

@@ -73,6 +73,11 @@ impl RunningStage {
         RUNNING.get()
     }
 
+    /// Returns the forward pass of the running stage, if one is running.
+    pub(crate) fn current_forward() -> Option<StagedForwardId> {
+        RUNNING.get().map(|running| running.forward)
+    }
+
     /// Returns the boundary that the running stage comes to, if one is running.
     pub(crate) fn boundary() -> Option<BoundaryId> {
         let RunningStage { forward, .. } = RUNNING.get()?;
@@ -159,12 +164,12 @@ impl StageReaders {
         StageReaders { computed_by, next: computed_by.map(|_| Cell::new(None)) }
     }
 
-    /// Checks that the code that is running may read the result.
+    /// Checks that the code that is running may read the result, named so in the message.
     ///
     /// # Panics
     /// If the result is of another stage, which has not passed it on.
     #[track_caller]
-    pub(crate) fn check_read(&self) {
+    pub(crate) fn check_read(&self, result: &str) {
         let reader = RUNNING.get().map(|running| running.element);
         let Some(computed_by) = self.computed_by else { return };
         let is_read = match &self.next {
@@ -180,7 +185,7 @@ impl StageReaders {
         let reader = reader.map_or_else(|| "after the stages".to_owned(), |at| format!("in {at}"));
         assert!(
             is_read,
-            "a tensor that the pipeline stage {computed_by} has computed is used {reader}, which it has not reached as \
+            "{result} that the pipeline stage {computed_by} has computed is used {reader}, which it has not reached as \
              the output of the stage before: stages may run on different ranks, which share no cell or thread-local; \
              return it from the stage, in a tuple with its output, and pass it on in each stage in between"
         );

@@ -3,12 +3,14 @@
 use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-/// Fingerprint of a segment, compared between forward and recomputation: the parameters that it uses, in order, and the
-/// numbers that come from the host. A recomputation may use fewer numbers, because a layer may keep constants.
+/// Fingerprint of a segment, compared between forward and recomputation: the parameters that it uses, in order, the
+/// numbers that come from the host, and its results. A recomputation may use fewer numbers, because a layer may keep
+/// constants.
 #[derive(Default)]
 pub(crate) struct SegmentProgram {
     params: DefaultHasher,
     numbers: HashSet<u64>,
+    results: Vec<u64>,
 }
 
 impl SegmentProgram {
@@ -22,9 +24,16 @@ impl SegmentProgram {
         self.numbers.insert(number);
     }
 
-    /// Returns true if `again` has used the same parameters, and no other numbers.
+    /// Adds the hash of a result.
+    pub(crate) fn add_result(&mut self, result: u64) {
+        self.results.push(result);
+    }
+
+    /// Returns true if `again` has used the same parameters, and no other numbers, and has the same results.
     pub(crate) fn is_repeated_by(&self, again: &SegmentProgram) -> bool {
-        self.params.finish() == again.params.finish() && again.numbers.is_subset(&self.numbers)
+        self.params.finish() == again.params.finish()
+            && again.numbers.is_subset(&self.numbers)
+            && self.results == again.results
     }
 }
 
@@ -43,6 +52,9 @@ mod tests {
         let forward = program(&["up", "down"], &[1, 2]);
         assert!(forward.is_repeated_by(&program(&["up", "down"], &[2, 1, 1])));
         assert!(forward.is_repeated_by(&program(&["up", "down"], &[])));
+        let mut with_result = program(&["up", "down"], &[]);
+        with_result.add_result(7);
+        assert!(!forward.is_repeated_by(&with_result));
         for (params, numbers) in [
             (&["down", "up"][..], &[1, 2][..]),
             (&["up"], &[1, 2]),

@@ -14,9 +14,11 @@ use crate::train::config::{Config, kept_flags};
 #[cfg(any(feature = "cuda", feature = "mpi"))]
 use crate::train::console::counted;
 use crate::train::{Error, Result};
+use meshwright_cpu::__internal::fuses_products;
 
-/// The entry of the program itself among the settings of a process.
+/// The entries of the program itself and of its kernels among the settings of a process.
 const PROGRAM: &str = "program";
+const FUSES_PRODUCTS: &str = "fuses products";
 
 /// Settings that may differ between hosts.
 const OF_HOST: [&str; 1] = ["threads"];
@@ -83,6 +85,7 @@ fn settings_of_process(config: &Config) -> Value {
     if let Value::Object(settings) = &mut settings {
         OF_HOST.iter().for_each(|name| drop(settings.remove(*name)));
         settings.insert(PROGRAM.into(), program_hash().into());
+        settings.insert(FUSES_PRODUCTS.into(), fuses_products().into());
         // Flags have short values.
         let flags = kept_flags(config).into_iter();
         settings.extend(flags.map(|(name, value)| (format!("--{name}"), value.into())));
@@ -102,6 +105,12 @@ fn describe_difference(
     let name = names.filter(differs).min_by_key(|name| (*name == PROGRAM, *name))?;
     if name == PROGRAM {
         return Some(format!("rank {rank} runs another program than rank 0, or another build"));
+    }
+    if name == FUSES_PRODUCTS {
+        return Some(format!(
+            "the CPU of rank {rank} or of rank 0 has no fused multiply-add, so copies of a parameter would have other \
+             bits (MESHWRIGHT_MAX_CPU_ISA=portable does without it in all processes)"
+        ));
     }
     let text = |settings: &Map<String, Value>| match settings.get(name) {
         None | Some(Value::Null) => "absent".to_owned(),
@@ -158,5 +167,9 @@ mod tests {
         other.insert(PROGRAM.into(), 1.into());
         let found = describe_difference(&first, &other, 2).unwrap();
         assert_eq!(found, "rank 2 runs another program than rank 0, or another build");
+        let mut other = first.clone();
+        other.insert(FUSES_PRODUCTS.into(), (!fuses_products()).into());
+        let found = describe_difference(&first, &other, 2).unwrap();
+        assert!(found.starts_with("the CPU of rank 2 or of rank 0 has no fused"), "{found}");
     }
 }

@@ -1,6 +1,7 @@
 //! Saves that fail, such as on a full disk: the run goes on, unless several fail in a row.
 
 use crate::checkpoint::CheckpointWriter;
+use crate::os::exit_code::LOST;
 use crate::train::config::SaveConfig;
 use crate::train::console::print_line;
 use crate::train::{Error, Result, Task};
@@ -33,6 +34,8 @@ impl<T: Task> RankLoop<'_, T> {
         if failed >= limit {
             let message =
                 format!("{message}; saves have failed {failed} times in a row, and {last}");
+            // The folder took files when the run began, so it may again.
+            let code = if failed > 1 { LOST } else { code };
             return Err(Error::Save { flag, steps, message, code });
         }
         if is_first {

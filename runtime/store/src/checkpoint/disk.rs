@@ -85,7 +85,12 @@ impl CheckpointStorage for DiskStorage {
     }
 
     fn begin(&self, dir: &Path, step: u64) -> Result<CheckpointAttempt, CheckpointError> {
-        files::create_folder(dir)?;
+        // Not created again: it may be missing because nothing is mounted there any more.
+        if !dir.is_dir() {
+            let reason = "it was there when the run began, and is no folder now; move it back, or mount its file system"
+                .to_owned();
+            return Err(CheckpointError::Unsuitable { path: dir.to_owned(), reason });
+        }
         recover(dir)?;
         let attempt = CheckpointAttempt { dir: dir.to_owned(), step, token: String::new() };
         files::create_folder(&temporary_of(&attempt))?;

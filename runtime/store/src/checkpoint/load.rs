@@ -101,6 +101,15 @@ impl Checkpoint {
             }
         }
         let manifest = manifest?;
+        if let Some(step) = names::step_of_path(folder).filter(|step| *step != manifest.state.step)
+        {
+            let reason = format!(
+                "it is that of a checkpoint of step {}, and the folder that of step {step}; rename the folder to {}",
+                manifest.state.step,
+                names::folder_name(manifest.state.step)
+            );
+            return Err(CheckpointError::damaged(&folder.join(names::MANIFEST), reason));
+        }
         let open_files = storage.open_files(folder, &manifest.files)?;
         let mut shards: HashMap<String, Vec<_>> = HashMap::new();
         for (file_index, file) in manifest.files.iter().enumerate() {

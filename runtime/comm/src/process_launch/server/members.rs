@@ -109,11 +109,17 @@ impl Members {
             member.idle += tick;
             // The last heartbeat was sent up to a period before the rank fell silent.
             if member.silence >= limit + HEARTBEAT_PERIOD {
-                let text = format!("{} s, last seen {}", limit.as_secs_f64(), member.progress);
-                silent.push((*rank, RankExit::Silent(text.into())));
+                silent.push(*rank);
             }
         }
-        silent.into_iter().for_each(|(rank, exit)| self.note_exit(rank, exit));
+        silent.into_iter().for_each(|rank| self.note_silence(rank, limit));
+    }
+
+    /// Announces that a rank was silent for `limit`.
+    pub fn note_silence(&mut self, rank: u32, limit: Duration) {
+        let Some(member) = self.ranks.get(&rank) else { return };
+        let text = format!("{} s, last seen {}", limit.as_secs_f64(), member.progress);
+        self.note_exit(rank, RankExit::Silent(text.into()));
     }
 
     /// Returns the ranks that have made no progress for longest, those that do not wait for others first.

@@ -71,6 +71,8 @@ struct Server {
     /// Bytes of all keys and values.
     stored: usize,
     last_tick: Instant,
+    /// True if this process has not served the ranks for longer than they wait for a heartbeat.
+    was_paused: bool,
     /// The reply to heartbeats.
     alive: Arc<[u8]>,
 }
@@ -92,6 +94,7 @@ impl Server {
             values: HashMap::new(),
             stored: 0,
             last_tick: Instant::now(),
+            was_paused: false,
             alive: StoreMessage::Alive(Vec::new()).to_bytes().into(),
         })
     }
@@ -120,6 +123,7 @@ impl Server {
                 std::thread::sleep(Duration::from_millis(1));
                 continue;
             }
+            self.was_paused = self.last_tick.elapsed() >= self.settings.heartbeat_limit;
             for (rank, position) in ranks {
                 let ready = sockets.readiness(position);
                 if ready.readable || ready.writable {
@@ -213,6 +217,10 @@ impl Server {
         if sent.and(received).and(served).is_err() {
             if let Some(member) = self.members.get_mut(rank) {
                 member.link = None;
+            }
+            // The rank has given up rank 0, whose process was paused.
+            if self.was_paused {
+                self.members.note_silence(0, self.settings.heartbeat_limit);
             }
             // Ignored if the rank has announced its exit.
             self.members.note_exit(rank, RankExit::Lost);

@@ -237,6 +237,23 @@ fn a_rank_without_heartbeats_is_announced_to_all() {
     assert_eq!(members.idle_ranks(), []);
 }
 
+/// A paused process of rank 0 finds the connections of those closed that have given it up.
+#[test]
+fn a_rank_that_gives_up_a_paused_store_is_not_the_cause() {
+    for was_paused in [false, true] {
+        let mut server = Server::new(settings(Duration::from_secs(3))).unwrap();
+        let (members, mut ends) = members(3);
+        (server.members, server.was_paused) = (members, was_paused);
+        drop(ends.remove(1));
+        server.serve_rank(1, true);
+        let first = StoreMessage::read(&mut ends[1]).unwrap();
+        match was_paused {
+            false => assert_eq!(first, StoreMessage::Exited(1, RankExit::Lost)),
+            true => assert!(matches!(first, StoreMessage::Exited(0, RankExit::Silent(_)))),
+        }
+    }
+}
+
 /// After a pause of the whole host all heartbeats are late.
 #[test]
 fn a_pause_of_all_is_no_silence() {

@@ -7,4 +7,5 @@ mod segment;
 
 pub use segment::{CheckpointedSegment, SavePolicy};
 
+pub(super) use open_segments::SegmentRun;
 pub(crate) use recompute::recompute;

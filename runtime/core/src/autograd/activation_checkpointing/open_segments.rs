@@ -23,9 +23,32 @@ pub(crate) struct OpenSegments {
     recomputed_flops: Cell<u64>,
     /// True during an evaluation, which belongs to no segment: nothing that it computes is saved or recomputed.
     is_outside: Cell<bool>,
+    /// Number of segments that were begun so far.
+    begun: Cell<u64>,
+}
+
+/// One run of a segment: its forward pass, or its recomputation.
+#[derive(Clone)]
+pub(in crate::autograd) struct SegmentRun {
+    segment: Rc<CheckpointedSegment>,
+    number: u64,
+}
+
+impl PartialEq for SegmentRun {
+    fn eq(&self, other: &SegmentRun) -> bool {
+        self.number == other.number
+    }
+}
+
+impl SegmentRun {
+    /// Returns the path of the segment.
+    pub(in crate::autograd) fn path(&self) -> &str {
+        &self.segment.path
+    }
 }
 
 struct OpenSegment {
+    number: u64,
     segment: Rc<CheckpointedSegment>,
     phase: SegmentPhase,
     /// In forward the results saved so far, in order; in recomputation those not yet taken.
@@ -87,6 +110,16 @@ impl OpenSegments {
         let open = self.open.borrow();
         let in_forward = open.last().filter(|open| open.phase == SegmentPhase::Forward);
         in_forward.filter(|_| !self.is_outside.get()).map(|open| Rc::clone(&open.segment))
+    }
+
+    /// Returns the run of the innermost open segment.
+    pub(in crate::autograd) fn innermost(&self) -> Option<SegmentRun> {
+        let open = self.open.borrow();
+        let run = |open: &OpenSegment| SegmentRun {
+            segment: Rc::clone(&open.segment),
+            number: open.number,
+        };
+        open.last().filter(|_| !self.is_outside.get()).map(run)
     }
 
     /// Notes that an operation of the open segments uses the parameter at `path`.
@@ -196,8 +229,9 @@ impl OpenSegments {
         phase: SegmentPhase,
         saved: VecDeque<SavedResults>,
     ) {
-        let program = SegmentProgram::default();
-        self.open.borrow_mut().push(OpenSegment { segment, phase, saved, program });
+        let (program, number) = (SegmentProgram::default(), self.begun.get());
+        self.begun.set(number + 1);
+        self.open.borrow_mut().push(OpenSegment { number, segment, phase, saved, program });
     }
 
     fn end(&self) -> OpenSegment {

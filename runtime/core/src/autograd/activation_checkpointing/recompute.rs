@@ -11,6 +11,7 @@ use crate::fsdp::{StepPhase, Unit, UnitUse};
 use crate::promise::SegmentProgram;
 use meshwright_backend::Buffer;
 use meshwright_mesh::Extent;
+use xxhash_rust::xxh3::xxh3_64;
 
 use super::super::offloading::Offloaded;
 use super::super::saved::Saved;
@@ -42,7 +43,8 @@ pub(crate) fn recompute<X: SegmentData, Y: SegmentData>(
         let plain = parts.iter().map(|part| part.map_activation(|value| value.made_by(None)));
         computed_parts_of(&f(&data_of_parts(plain)))
     });
-    let SegmentForward { saved, units, program } = rank.segments().end_forward(rank);
+    let SegmentForward { saved, units, mut program } = rank.segments().end_forward(rank);
+    add_results(&mut program, rank, &outputs);
     rank.prefetcher().end_segment_forward(start);
     let is_trained = |unit: &Weak<Unit>| unit.upgrade().is_some_and(|unit| !unit.is_frozen());
     if !inputs.iter().any(SavedPart::requires_grad) && !units.iter().any(is_trained) {
@@ -79,6 +81,18 @@ pub(crate) fn recompute<X: SegmentData, Y: SegmentData>(
             value.made_by(Some(own))
         })
     }))
+}
+
+/// Adds the results of a segment to its program, if checks are made: not on a device, which would be waited for, and
+/// may choose other kernels for what is recorded.
+fn add_results(program: &mut SegmentProgram, rank: &Rank, outputs: &[Part]) {
+    if !rank.makes_checks() || rank.backend().is_dry_run() || rank.allocator().device().is_some() {
+        return;
+    }
+    for value in outputs.iter().filter_map(Part::activation) {
+        let data = value.compute_with_node().data;
+        program.add_result(xxh3_64(data.view().bytes()));
+    }
 }
 
 /// A use of a unit by a segment, counted until the backward of the segment has run.
@@ -224,13 +238,14 @@ impl Recomputation {
         };
         drop(stage);
 
-        let again = rank.segments().end_recompute(rank, rank.backend().flops() - flops);
+        let mut again = rank.segments().end_recompute(rank, rank.backend().flops() - flops);
+        add_results(&mut again, rank, &outputs);
         assert!(
             !rank.makes_checks() || self.program.is_repeated_by(&again),
             "the backward{} has recomputed `{}` with other parameters or numbers than its forward pass: the `forward` \
              of a recomputed layer may depend on its input, the step and its parameters alone, not on a counter, a \
-             clock or random numbers of its own; use `Dropout`, whose mask is the same again, or leave out \
-             `#[recompute]`",
+             clock, random numbers of its own or what another layer has kept; use `Dropout`, whose mask is the same \
+             again, or leave out `#[recompute]`",
             rank.backward_line(),
             self.segment.path
         );

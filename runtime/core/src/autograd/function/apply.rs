@@ -19,6 +19,7 @@ where
     let Operands { rank, path, inputs, params, extents } = operands;
     for input in inputs.as_ref() {
         rank.check_same(input.value().rank());
+        input.value().check_read();
     }
     // Loops, because a function that is passed as a value loses the caller location of `#[track_caller]`.
     for param in params.as_ref() {
@@ -66,5 +67,6 @@ where
         })
     });
     let segment = rank.segments().in_forward().filter(|_| requires_grad);
-    Value::ready(rank, extents, output, node, segment)
+    let read = inputs.as_ref().iter().map(|input| input.value());
+    Value::ready(rank, extents, output, node, segment).with_origin(read)
 }

@@ -11,6 +11,9 @@ impl Value {
     /// at the boundary `stage`, if one is given.
     pub(crate) fn at_boundary(&self, stage: Option<BoundaryId>) -> Value {
         let rank = self.rank();
+        if self.has_origin() {
+            return Value::constant(rank, self.extents().to_vec(), self.compute_with_node().data);
+        }
         let is_recording = rank.records_operations();
         if is_recording && self.is_unrecorded() {
             // Operations that read it report the error.

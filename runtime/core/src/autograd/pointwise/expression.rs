@@ -278,16 +278,28 @@ impl DeferredOp for Pointwise {
 
 impl Value {
     /// Creates a value that defers `pointwise` until its numbers are needed.
+    ///
+    /// # Panics
+    /// If no gradient flows, and a leaf is of another pipeline stage.
+    #[track_caller]
     pub(crate) fn deferred(rank: &Rank, extents: Vec<Extent>, pointwise: Pointwise) -> Value {
         let unrecorded_in = pointwise.unrecorded_in(rank);
-        Value::defer_op(rank, extents, pointwise, unrecorded_in)
+        if !rank.is_recording() || pointwise.requires_grad() {
+            return Value::defer_op(rank, extents, pointwise, unrecorded_in);
+        }
+        let leaves = pointwise.leaves.clone();
+        let values = || leaves.iter().filter_map(ExprLeaf::value);
+        for value in values() {
+            value.check_read();
+        }
+        Value::defer_op(rank, extents, pointwise, unrecorded_in).with_origin(values())
     }
 
     /// Returns the expression of a deferred value, to be extended; computed values and deferred matmuls are leaves of
     /// new expressions.
     #[track_caller]
     pub(crate) fn to_pointwise(&self) -> Pointwise {
-        self.check_recorded();
+        self.check_read();
         let is_leaf = self.node_at_boundary().is_some();
         let extended = self.with_deferred(|pointwise: &mut Pointwise, created| {
             let is_extended = !pointwise.is_long() && created.is_fusable(self.rank());

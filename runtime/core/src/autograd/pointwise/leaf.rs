@@ -32,6 +32,14 @@ pub(super) enum LeafData<'a> {
 }
 
 impl ExprLeaf {
+    /// Returns the value; `None` for a parameter.
+    pub(super) fn value(&self) -> Option<&Value> {
+        match self {
+            ExprLeaf::Value(value) => Some(value),
+            ExprLeaf::Param(..) => None,
+        }
+    }
+
     /// Returns true for a parameter that is trained.
     pub(super) fn is_trained_param(&self) -> bool {
         matches!(self, ExprLeaf::Param(param, _) if !param.param.is_frozen())

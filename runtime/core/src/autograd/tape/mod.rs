@@ -122,7 +122,7 @@ impl NodeId {
     /// If another pipeline stage has computed it, and has not passed it on.
     #[track_caller]
     pub(crate) fn check_read(&self) {
-        self.readers.check_read();
+        self.readers.check_read("a tensor");
     }
 }
 

@@ -2,7 +2,7 @@
 
 mod deferred;
 
-use std::cell::RefCell;
+use std::cell::{OnceCell, RefCell};
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
@@ -14,6 +14,7 @@ use meshwright_mesh::__internal::local_len;
 use meshwright_mesh::Extent;
 
 use super::activation_checkpointing::CheckpointedSegment;
+use super::origin::Origin;
 use super::saved::Saved;
 use super::tape::NodeId;
 use super::tensor_parallel::Regather;
@@ -37,6 +38,8 @@ struct ValueInner {
     regather: Option<Rc<Regather>>,
     /// The checkpointed segment in whose forward, which is not recorded, the value was computed.
     unrecorded_in: Option<Rc<CheckpointedSegment>>,
+    /// The origin of a value without a gradient that depends on values with one.
+    origin: OnceCell<Rc<Origin>>,
 }
 
 type EnteredRegions = Rc<RefCell<Vec<(AxisId, Value)>>>;
@@ -148,6 +151,7 @@ impl Value {
             entered: EnteredRegions::default(),
             regather,
             unrecorded_in,
+            origin: OnceCell::new(),
         }))
     }
 
@@ -155,6 +159,26 @@ impl Value {
     /// in whose forward it was computed is recomputed.
     pub(crate) fn requires_grad(&self) -> bool {
         self.is_unrecorded() || self.is_recorded()
+    }
+
+    /// Returns true if the value depends on values that require a gradient, also if it has none itself.
+    pub(crate) fn depends_on_gradients(&self) -> bool {
+        self.requires_grad() || self.has_origin()
+    }
+
+    /// Returns true if the value has no gradient, and only code of one place may read it.
+    pub(crate) fn has_origin(&self) -> bool {
+        self.0.origin.get().is_some()
+    }
+
+    /// Returns the value, which is computed now from `inputs`: with an [`Origin`] if it has no gradient, but one of them
+    /// depends on values that have one.
+    pub(crate) fn with_origin<'a>(self, mut inputs: impl Iterator<Item = &'a Value>) -> Value {
+        let rank = self.rank();
+        if rank.is_recording() && !self.requires_grad() && inputs.any(Value::depends_on_gradients) {
+            let _ = self.0.origin.set(Origin::here(rank));
+        }
+        self
     }
 
     /// Returns true if the operation that made the value is recorded, or will be.
@@ -179,11 +203,30 @@ impl Value {
     /// Checks that a recorded operation does not read a value that was computed without being recorded.
     ///
     /// # Panics
-    /// If the value has left a checkpointed segment otherwise than as its result.
+    /// If the value has left a checkpointed segment otherwise than as its result, or has no gradient and [another
+    /// origin](Origin::check_read).
     #[track_caller]
     pub(super) fn check_recorded(&self) {
         if self.rank().records_operations() {
             self.check_left_no_segment();
+        }
+        if let Some(origin) = self.0.origin.get() {
+            origin.check_read(self.rank());
+        }
+    }
+
+    /// Checks that an operation of the running code may read the value.
+    ///
+    /// # Panics
+    /// As [`check_recorded`](Self::check_recorded), and if another pipeline stage has computed the value, and has not
+    /// passed it on.
+    #[track_caller]
+    pub(super) fn check_read(&self) {
+        self.check_recorded();
+        if self.rank().records_operations()
+            && let ValueState::Computed(Computed { node: Some(node), .. }) = &*self.0.state.borrow()
+        {
+            node.check_read();
         }
     }
 
@@ -294,7 +337,8 @@ impl Value {
     pub(crate) fn with_extents(&self, extents: Vec<Extent>) -> Value {
         debug_assert_eq!(local_len(&extents), self.len());
         let state = ValueState::Computed(self.compute());
-        Self::new(self.rank(), extents, state, self.0.regather.clone(), self.segment_of_result())
+        let (regather, segment) = (self.0.regather.clone(), self.segment_of_result());
+        Self::new(self.rank(), extents, state, regather, segment).with_origin([self].into_iter())
     }
 
     /// Returns the numbers as an unshared buffer, copied only if they have other owners.
@@ -345,6 +389,7 @@ impl Value {
             entered: Rc::clone(&self.0.entered),
             regather: self.0.regather.clone(),
             unrecorded_in: None,
+            origin: OnceCell::new(),
         }))
     }
 

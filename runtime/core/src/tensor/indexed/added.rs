@@ -83,7 +83,7 @@ impl<S: Dims> Tensor<S> {
                 first: 0,
                 gap: [index.size, 0],
             },
-            indices: in_order(rank, index_order.as_ref(), &index.on_device),
+            indices: in_order(rank, index_order.as_ref(), index.read()),
             ordered: reordered(S::DIMS, x.extents(), &[&each[..], &summed, &rest].concat()),
         };
         let extents: Vec<Extent> = out.iter().map(of).collect();

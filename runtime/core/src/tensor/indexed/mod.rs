@@ -8,8 +8,10 @@ mod taken;
 
 use std::marker::PhantomData;
 use std::panic::Location;
+use std::rc::Rc;
 use std::sync::Arc;
 
+use crate::autograd::{Origin, Value};
 use crate::context::{Rank, extents_of};
 use crate::layout::{DimInfo, Dims, Shape, Whole};
 use meshwright_backend::{Buffer, Category, CopyDim, StridedCopy};
@@ -26,6 +28,8 @@ pub struct Index<D, T> {
     on_device: Arc<Buffer>,
     /// Elements of the dim.
     size: usize,
+    /// The origin of indices that were found in values with a gradient.
+    origin: Option<Rc<Origin>>,
     shape: PhantomData<(D, T)>,
 }
 
@@ -33,7 +37,7 @@ impl<D, T> Clone for Index<D, T> {
     fn clone(&self) -> Self {
         let (rank, extents) = (self.rank.clone(), self.extents.clone());
         let (on_device, size) = (Arc::clone(&self.on_device), self.size);
-        Index { rank, extents, on_device, size, shape: PhantomData }
+        Index { rank, extents, on_device, size, origin: self.origin.clone(), shape: PhantomData }
     }
 }
 
@@ -96,7 +100,27 @@ impl<D: Whole, T: Dims> Index<D, T> {
         on_device: Arc<Buffer>,
         size: usize,
     ) -> Index<D, T> {
-        Index { rank: rank.clone(), extents, on_device, size, shape: PhantomData }
+        Index { rank: rank.clone(), extents, on_device, size, origin: None, shape: PhantomData }
+    }
+
+    /// Returns the indices as those that were found in `x` now.
+    fn found_in(mut self, x: &Value) -> Index<D, T> {
+        if self.rank.is_recording() && x.depends_on_gradients() {
+            self.origin = Some(Origin::here(&self.rank));
+        }
+        self
+    }
+
+    /// Returns the numbers for an operation.
+    ///
+    /// # Panics
+    /// If the indices have [another origin](Origin::check_read).
+    #[track_caller]
+    fn read(&self) -> &Arc<Buffer> {
+        if let Some(origin) = &self.origin {
+            origin.check_read(&self.rank);
+        }
+        &self.on_device
     }
 
     /// Returns the number of elements of each dim of the global indices.

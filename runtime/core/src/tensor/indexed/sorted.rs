@@ -68,7 +68,7 @@ impl<S: Dims> Tensor<S> {
         let operands =
             Operands { rank: x.rank(), path: "", inputs, params: [], extents: extents.clone() };
         let values = Tensor::from_untyped(apply(operation, operands));
-        (values, Index::of_buffer(self.rank(), extents, positions, size))
+        (values, Index::of_buffer(self.rank(), extents, positions, size).found_in(x))
     }
 
     /// Returns the index of the largest element along a dim that each rank holds whole. Of equal elements it is the one
@@ -93,7 +93,7 @@ impl<S: Dims> Tensor<S> {
             D::DECLARED_NAME
         );
         let positions = Arc::new(largest(self.value(), D::DIM, 1));
-        Index::of_buffer(self.rank(), extents, positions, size)
+        Index::of_buffer(self.rank(), extents, positions, size).found_in(self.value())
     }
 }
 

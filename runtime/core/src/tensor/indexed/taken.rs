@@ -98,7 +98,7 @@ impl<S: Dims> Tensor<S> {
                 first: taken.offset,
                 gap: [before, skipped],
             },
-            indices: in_order(rank, index_order.as_ref(), &index.on_device),
+            indices: in_order(rank, index_order.as_ref(), index.read()),
             ordered: reordered(S::DIMS, x.extents(), &order),
         };
         let inputs = [OperationInput::new(&x, InBackward::Ignores)];

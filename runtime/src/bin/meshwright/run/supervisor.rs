@@ -89,7 +89,7 @@ impl Supervisor {
             let from = newest.filter(|newest| self.restarts.is_own(Some(newest)));
             let from = from
                 .map_or("as at first".to_owned(), |from| format!("from {}", from.folder.display()));
-            let cause = first_line(&end.reason);
+            let cause = first_line(&end.reason).trim_end_matches('.');
             say(&if is_smaller {
                 format!(
                     "no mesh of {} fits; starting fewer {from}",
