@@ -92,6 +92,14 @@ fn replicas_are_resumed_bit_for_bit() {
     assert_eq!(kinds("whole8"), expected);
 }
 
+#[test]
+fn a_divergence_names_both_learning_rates() {
+    let workspace = Workspace::new();
+    let line = "--mesh dp=2 --steps 8 --local-steps 2";
+    let run = workspace.run(&format!("{SMALL} {line} --outer-lr 1e38"));
+    assert_contains(run.error(), "A lower --lr or --outer-lr, a longer --warmup");
+}
+
 /// A run with fragments goes on from one without, as replicas are equal then; not the other way round.
 #[test]
 fn fragments_begin_in_a_run_without() {

@@ -127,7 +127,7 @@ fn flags_override_saved_settings() {
         ("--documents 10", "\n  - --documents: 10, but none was saved"),
         (
             "--mesh dp=4",
-            "(dp=4 of --mesh x --micro-batches 2); use --micro-batches 1, or another --mesh",
+            "(dp=4 of --mesh, times --micro-batches 2); use --micro-batches 1, or another --mesh",
         ),
         ("--kv-heads 4", "--kv-heads: 4, but 2 was saved"),
         ("--data other.txt", "--data: other.txt with "),

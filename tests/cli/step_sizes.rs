@@ -75,11 +75,11 @@ fn sizes_that_cannot_be_chosen_are_refused() {
         ("--mesh dp=2 --preflight --batch auto", "--batch: `auto` is not compared by --preflight"),
         (
             "--mesh dp=2 --batch auto --memory-limit 1kB",
-            "--batch auto: no size fits: --memory-limit: 1.00 kB is too low",
+            "--batch auto: no size fits in 80 % of --memory-limit 1.00 kB: use --memory-limit ",
         ),
         (
-            "--mesh dp=3 --micro-batches auto --memory-limit 1GB",
-            "--micro-batches auto: no size fits: --batch 4",
+            "--mesh dp=3 --micro-batches auto --memory-limit 1kB",
+            "error: --batch 4 does not divide into 3 equal parts (dp=3 of --mesh); use a multiple of 3",
         ),
         (
             "--mesh dp=2 --batch automatic",
@@ -87,6 +87,14 @@ fn sizes_that_cannot_be_chosen_are_refused() {
         ),
         ("--mesh dp=2 --noise-scale", "--noise-scale: is written to the metrics; add --metrics"),
         ("--mesh tp=2 --noise-scale --metrics m.jsonl", "--noise-scale: compares parts of a batch"),
+        (
+            "--mesh 1 --noise-scale --metrics m.jsonl --micro-batches auto --memory-limit 1GB",
+            "--noise-scale: compares parts of a batch",
+        ),
+        (
+            "--plan h100x8 --noise-scale --metrics m.jsonl",
+            "--noise-scale: --plan runs nothing; leave one of them out",
+        ),
         (
             "--mesh pp=2,dp=2 --noise-scale --metrics m.jsonl",
             "--noise-scale: ranks along pp have no gradient",
@@ -102,6 +110,43 @@ fn sizes_that_cannot_be_chosen_are_refused() {
         assert_eq!(run.code, Some(2), "{line}\n{}", run.stderr);
         assert_contains(&run.stderr, message);
     }
+}
+
+/// The limit that a refusal names suffices, and the same one is named for all that do not.
+#[test]
+fn a_limit_that_suffices_is_named() {
+    let workspace = Workspace::new();
+    for line in ["--mesh dp=2 --batch auto", "--mesh fsdp=2 --batch 64 --micro-batches auto"] {
+        let line = format!("{line} --steps 1 --memory-limit");
+        let limit = |given: &str| {
+            let refused = run(&workspace, &format!("{line} {given}"));
+            let (_, text) = refused.error().split_once(": use --memory-limit ").unwrap();
+            text.split(',').next().unwrap().to_owned()
+        };
+        let enough = limit("1kB");
+        assert_eq!(limit("400kB"), enough, "{line}");
+        train(&workspace, &format!("{line} {enough}"));
+    }
+}
+
+#[test]
+fn the_batch_is_no_larger_than_the_data() {
+    let workspace = Workspace::new();
+    workspace.write("short.txt", &[b'a'; 401]);
+    let line =
+        "--data short.txt --mesh dp=2 --batch auto --memory-limit 20MB --steps 1 --metrics m.jsonl";
+    let run = train(&workspace, line);
+    assert_contains(&run.stderr, "--batch auto: 24 sequences, as the data have only 25\n");
+    assert_eq!(batch_of(&workspace.metrics("m.jsonl")), 24);
+}
+
+/// The number of parts is checked after it is chosen.
+#[test]
+fn the_noise_scale_takes_chosen_micro_batches() {
+    let workspace = Workspace::new();
+    let line = "--mesh 1 --batch 64 --steps 1 --noise-scale --metrics m.jsonl --micro-batches auto";
+    let chosen = train(&workspace, &format!("{line} --memory-limit 2MB"));
+    assert_contains(&chosen.stderr, "--micro-batches auto: ");
 }
 
 /// A file has the word as text.

@@ -16,7 +16,7 @@ use crate::tensor::Rank;
 use crate::trace::Tracer;
 use meshwright_sim::cluster::SizedCluster;
 
-use super::auto_batch::choose_sizes;
+use super::auto_batch::{choose_sizes, limit_batch};
 use super::config::{Config, ConfigError, MeshSetting, ModelSource, RunSettings};
 use super::console::print_line;
 use super::flight::{announce_flight, flight_folder};
@@ -111,10 +111,10 @@ impl<T: Task> TaskTrainer<T> {
             let machine = open_machine(&config)?;
             let config = choose_sizes::<T>(config, auto, &*machine)
                 .inspect_err(|error| machine.announce_failure(error))?;
-            return TaskTrainer::prepare(config, machine, resumed, files);
+            return TaskTrainer::prepare(config, machine, resumed, files, auto.batch);
         };
         let (config, machine) = choose_on_machine::<T>(&settings, ranks, resumed.is_some())?;
-        TaskTrainer::prepare(config, machine, resumed, files)
+        TaskTrainer::prepare(config, machine, resumed, files, false)
     }
 
     /// Creates a trainer with these settings. Opens every file that the run reads and checks every size of the model,
@@ -145,15 +145,17 @@ impl<T: Task> TaskTrainer<T> {
         if config.is_dry_run() {
             files = DryRunFiles::check(config.report.as_deref(), config.trace.as_deref())?;
         }
-        TaskTrainer::prepare(config, machine, resumed, files)
+        TaskTrainer::prepare(config, machine, resumed, files, false)
     }
 
-    /// Creates a trainer that resumes from `resumed`, if there is a checkpoint.
+    /// Creates a trainer that resumes from `resumed`, if there is a checkpoint; on no more than all of the data in each
+    /// step if the batch is chosen.
     fn prepare(
         config: Config,
         machine: Box<dyn Machine>,
         resumed: Option<Checkpoint>,
         files: DryRunFiles,
+        chooses_batch: bool,
     ) -> Result<TaskTrainer<T>> {
         start_clock();
         report_start();
@@ -164,7 +166,10 @@ impl<T: Task> TaskTrainer<T> {
             }
             let run = (config.mesh.world_size(), config.dtype.dtype(), config.device);
             given_cluster(config.cluster.as_ref(), run)?;
-            let plan = Plan::new::<T>(config.for_preflight(), Arc::clone(&machine), resumed)?;
+            let mut plan = Plan::new::<T>(config.for_preflight(), Arc::clone(&machine), resumed)?;
+            if chooses_batch && let Some(config) = limit_batch(&plan) {
+                plan = Plan::new::<T>(config, Arc::clone(&machine), plan.resume)?;
+            }
             let mut outputs = if plan.config.writes_nothing() {
                 PreparedOutputs::default()
             } else {

@@ -85,10 +85,8 @@ fn meshes() {
             ),
             (
                 &on("dp=2,fsdp=2 --micro-batches 2"),
-                &[
-                    "--batch 4 does not divide into 8 equal parts (dp=2 of --mesh x fsdp=2 of --mesh x \
-                     --micro-batches 2); use a multiple of 8",
-                ],
+                &["--batch 4 does not divide into 8 equal parts (dp=2 x fsdp=2 of --mesh, times \
+                     --micro-batches 2); use a multiple of 8"],
             ),
             (
                 &on("1 --micro-batches 3"),

@@ -111,10 +111,10 @@ fn muon_sends_each_shard_and_result_once() {
     ] {
         let runs = run(mesh, &Case::new(MUON).at(zero));
         let sent: u64 = runs.iter().filter_map(|run| run.sent.get(axes)).sum();
-        // Matrices are sorted by size; the first rank owns the first one.
+        // Matrices are sorted by size; the last rank owns the first one.
         let matrices = MATRICES.iter().enumerate().map(|(index, (path, rows, cols))| {
             let parts = || runs.iter().map(|run| run.owned[*path]);
-            let own = parts().nth(index % runs.len()).unwrap();
+            let own = parts().nth(runs.len() - 1 - index % runs.len()).unwrap();
             rows * cols - own + parts().sum::<usize>() - own
         });
         assert_eq!(sent, 4 * matrices.sum::<usize>() as u64, "{mesh}");

@@ -146,6 +146,13 @@ impl ParamRef {
         owned.map_or(0..0, |(range, _)| range.start - start..range.end - start)
     }
 
+    /// Returns the range that a world rank owns if its parts of the unit's parameters are as large as here.
+    pub(crate) fn owned_on(&self, world_rank: usize) -> Range<usize> {
+        let (range, shard) = (self.range(), self.unit.shard_of(world_rank));
+        let (start, end) = (range.start.max(shard.start), range.end.min(shard.end));
+        if start < end && self.is_owned() { start - range.start..end - range.start } else { 0..0 }
+    }
+
     /// Returns the axes along which ranks own different elements: those over which the parameter is split, and those
     /// over which the ZeRO stage shards it. A sum over all of its elements is the sum over these ranks of those that
     /// each [owns](Self::owned); ranks along other axes own the same.

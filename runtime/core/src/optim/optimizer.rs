@@ -56,6 +56,12 @@ impl<R: UpdateRule> Optimizer<R> {
         self.states.iter().map(|state| state.len_on(world_rank)).sum()
     }
 
+    /// Returns what [`ModelUpdate::work_on`] does.
+    #[doc(hidden)]
+    pub fn work_on(&self, world_rank: usize) -> [usize; 2] {
+        self.model_update.as_ref().map_or([0; 2], |update| update.work_on(world_rank))
+    }
+
     /// Creates an optimizer of the trained parameters of `units` in `groups`; its state is zeros. Every rank calls it.
     ///
     /// # Errors

@@ -118,6 +118,13 @@ pub trait ModelUpdate {
     ///
     /// [`UnitState::param_slice`] returns this rank's part of a parameter; [`Rank::group`] communicates.
     fn update(&mut self, step: &OptimizerStep<'_>, states: &mut [UnitState]);
+
+    /// Returns the FLOPs of a world rank at the same position along `pp` in an update, and the bytes that it sends, if
+    /// they differ between ranks. A dry run takes its parts of the parameters to be as large as here.
+    #[doc(hidden)]
+    fn work_on(&self, _world_rank: usize) -> [usize; 2] {
+        [0; 2]
+    }
 }
 
 /// A reason why an optimizer cannot be created.

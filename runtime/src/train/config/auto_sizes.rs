@@ -1,6 +1,7 @@
 //! `--batch auto` and `--micro-batches auto`: sizes of a step that the memory plan chooses.
 
 use crate::layout::{AxisId, AxisSet};
+use crate::mesh::MeshShape;
 
 use super::ConfigError;
 use super::problems::Problems;
@@ -56,7 +57,8 @@ impl RunSettings {
         for name in AUTO_FLAGS.into_iter().filter(|name| self.is_auto(name)).collect::<Vec<_>>() {
             self.given.remove(name);
         }
-        Ok(AutoSizes { batch, micro_batches })
+        self.chosen_later = AutoSizes { batch, micro_batches };
+        Ok(self.chosen_later)
     }
 }
 
@@ -69,9 +71,26 @@ pub fn sizes_are_chosen(settings: &RunSettings, problems: &mut Problems) {
     }
 }
 
+/// Checks that a batch has parts, whose gradients the noise scale compares.
+///
+/// # Errors
+/// A message about `--noise-scale`.
+pub fn check_parts(mesh: &MeshShape, micro_batches: usize) -> Result<(), &'static str> {
+    if mesh.degree_of(AxisSet::DATA) * micro_batches > 1 {
+        return Ok(());
+    }
+    Err(
+        "compares parts of a batch, which has one part; use --micro-batches 2, or a dp or fsdp axis",
+    )
+}
+
 /// The noise scale compares the gradients of parts of a batch, which some axes do not have, and is one of the metrics.
 pub fn noise_has_parts(settings: &RunSettings, problems: &mut Problems) {
     if !settings.noise_scale {
+        return;
+    }
+    if settings.plan.is_some() {
+        problems.add(&["noise-scale", "plan"], "--plan runs nothing; leave one of them out");
         return;
     }
     let mesh = settings.shape();
@@ -83,8 +102,9 @@ pub fn noise_has_parts(settings: &RunSettings, problems: &mut Problems) {
              or leave it out"
         );
         problems.add(&["noise-scale", "mesh"], message);
-    } else if mesh.degree_of(AxisSet::DATA) * settings.micro_batches < 2 {
-        let message = "compares parts of a batch, which has one part; use --micro-batches 2, or a dp or fsdp axis";
+    } else if !settings.chosen_later.micro_batches
+        && let Err(message) = check_parts(&mesh, settings.micro_batches)
+    {
         problems.add(&["noise-scale", "micro-batches"], message);
     }
     if settings.local_steps.is_some() {

@@ -50,7 +50,7 @@ mod settings_macro;
 mod task_input;
 mod time_limit;
 
-pub use auto_sizes::AutoSizes;
+pub use auto_sizes::{AutoSizes, check_parts};
 pub(super) use continue_flags::{continuing_flags, exporting_flags};
 pub use error::{ConfigError, Problem, SettingSource};
 pub use fixed_degrees::FixedDegrees;

@@ -14,6 +14,7 @@ use crate::pipeline::StageCut;
 use crate::tensor::{Checks, ZeroStage};
 use meshwright_sim::cluster::{Cluster, SizedCluster};
 
+use super::auto_sizes::AutoSizes;
 use super::fixed_degrees::FixedDegrees;
 use super::flags::{Change, Flag};
 use super::given_value::GivenMap;

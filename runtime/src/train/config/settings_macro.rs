@@ -49,6 +49,8 @@ macro_rules! settings {
             pub(super) problems: Problems,
             /// The optimizers that `--optimizer` selects from.
             pub(super) optimizers: Optimizers,
+            /// The sizes of a step that are chosen later.
+            pub(super) chosen_later: AutoSizes,
             /// The rows that the program makes.
             pub(super) rows: Option<OwnRows>,
             /// The flags of the task, and the examples that the program makes.
@@ -80,6 +82,7 @@ macro_rules! settings {
                     given,
                     problems,
                     optimizers: optimizers.clone(),
+                    chosen_later: AutoSizes::default(),
                     rows: None,
                     task: None,
                 }

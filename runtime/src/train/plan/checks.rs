@@ -155,14 +155,12 @@ pub fn check_batch(config: &Config) -> Result<()> {
     if config.batch.is_multiple_of(parts) {
         return Ok(());
     }
-    let mut factors: Vec<String> = AxisSet::DATA
-        .iter()
-        .filter(|axis| mesh.degree(*axis) > 1)
-        .map(|axis| format!("{axis}={} of --mesh", mesh.degree(axis)))
-        .collect();
-    if config.micro_batches > 1 {
-        factors.push(format!("--micro-batches {}", config.micro_batches));
-    }
+    let axes = AxisSet::DATA.iter().filter(|axis| mesh.degree(*axis) > 1);
+    let axes: Vec<String> = axes.map(|axis| format!("{axis}={}", mesh.degree(axis))).collect();
+    let of_mesh = (!axes.is_empty()).then(|| format!("{} of --mesh", axes.join(" x ")));
+    let of_step =
+        (config.micro_batches > 1).then(|| format!("--micro-batches {}", config.micro_batches));
+    let factors: Vec<String> = of_mesh.into_iter().chain(of_step).collect();
     // The batch of a resumed run is that of the checkpoint.
     let advice = match config.batch / mesh.degree_of(AxisSet::DATA) {
         _ if config.resume.is_none() => format!("use a multiple of {parts}"),
@@ -176,7 +174,7 @@ pub fn check_batch(config: &Config) -> Result<()> {
     Err(Error::Input(format!(
         "--batch {} does not divide into {parts} equal parts ({}); {advice}",
         config.batch,
-        factors.join(" x ")
+        factors.join(", times ")
     )))
 }
 

@@ -43,17 +43,17 @@ use crate::tensor::ParamRef;
 use meshwright_sim::StepLog;
 
 use super::config::{Config, ModelSource, Precision};
-use super::console::{print_shared, warn_once};
+use super::console::warn_once;
 use super::machine::Machine;
 use super::task::AnyTask;
 use super::{Error, Family, FamilyModel, Outline, Result, Task};
 
-use checks::{check_batch, check_threads};
+use checks::check_threads;
 use memory::DryRun;
 use model_plan::check_experts_of;
 use stored_shapes::hf_tensors;
 
-pub use checks::{check_auto_ranks, check_context, check_documents_are_used};
+pub use checks::{check_auto_ranks, check_batch, check_context, check_documents_are_used};
 pub use claimed_output::{claim, unwritable};
 pub use data_tokenizer::tokenizer_of_model;
 pub use dataset::with_vocab_of_data;
@@ -134,7 +134,7 @@ impl Plan {
         let OpenedModel { task, mut family, weights, .. } = opened;
         let ModelPlan { outline, sizes, params, pipeline, recomputes, memory, flops } = model;
         for warning in pipeline.iter().flat_map(|plan| plan.warnings(&config, recomputes)) {
-            print_shared(&format!("warning: {warning}"));
+            warn_once(&warning);
         }
         let vocab = outline.vocab;
         dataset::use_cache(&config)?;
@@ -144,7 +144,7 @@ impl Plan {
             (vec![task_data::open_training_examples::<T>(&config, &task)?], None)
         };
         if let Some(warning) = data_tokenizer::warn_of_tokenizer(&config, tokenizer.as_ref()) {
-            print_shared(&format!("warning: {warning}"));
+            warn_once(&warning);
         }
         let (sources, mut validation) =
             Validation::open::<T>(&config, &task, sources, (tokenizer.as_ref(), vocab))?;
@@ -160,10 +160,10 @@ impl Plan {
         if let Some(weights) = &weights {
             let flag = "--init-from";
             let new = weights.warning_of_new(&hf_tensors(&hf_names, &params, flag)?);
-            new.iter().for_each(|warning| print_shared(&format!("warning: {flag}: {warning}")));
+            new.iter().for_each(|warning| warn_once(&format!("{flag}: {warning}")));
         }
         if let Some(warning) = family.extend_positions(config.seq) {
-            print_shared(&format!("warning: --seq: {warning}"));
+            warn_once(&format!("--seq: {warning}"));
         }
         let export = match &config.export_hf {
             Some(_) => {
@@ -231,11 +231,23 @@ impl Plan {
         model: &OpenedModel<T>,
         available: Option<f64>,
     ) -> Result<()> {
+        let memory = Plan::memory_of::<T>(config, model, available)?;
+        memory.check_fraction(PLANNED_MEMORY, config, available)
+    }
+
+    /// Plans the memory of an opened model, in `available` bytes for all ranks.
+    ///
+    /// # Errors
+    /// Sizes that do not fit each other, the mesh or the memory.
+    pub fn memory_of<T: Task>(
+        config: &Config,
+        model: &OpenedModel<T>,
+        available: Option<f64>,
+    ) -> Result<MemoryPlan> {
         check_batch(config)?;
         check_context::<T>(config)?;
         let run = Config { explain: None, simulate: None, ..config.clone() };
-        let model = ModelPlan::new::<T>(&run, model, available)?;
-        model.memory.check_fraction(PLANNED_MEMORY, config, available)
+        Ok(ModelPlan::new::<T>(&run, model, available)?.memory)
     }
 
     /// Returns the number of steps that are done before the run begins.

@@ -148,3 +148,40 @@ pub fn peak_bytes(rank: &Rank) -> Result<BTreeMap<&'static str, u64>> {
     };
     Ok(peaks.iter().enumerate().map(|(index, (name, _))| (*name, max_over_ranks(index))).collect())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::models::llama::Llama;
+    use crate::train::{Config, Trainer};
+
+    /// Muon divides its matrices, and so its work, unevenly between the ranks.
+    #[test]
+    fn muon_takes_what_was_planned() {
+        for flags in [
+            "--mesh dp=4",
+            "--mesh fsdp=4 --zero 2",
+            "--mesh dp=2,fsdp=2 --zero 1",
+            "--mesh pp=2,dp=2,fsdp=2 --layers 4 --micro-batches 2",
+            "--mesh cp=2,tp=2",
+        ] {
+            let line = format!(
+                "t --hidden 32 --heads 4 --seq 8 --batch 8 --steps 1 --threads 1 --sample-tokens 0 --quiet \
+                 --optimizer muon {flags}"
+            );
+            let layers = if flags.contains("--layers") { "" } else { " --layers 3" };
+            let config = Config::parse((line + layers).split_whitespace()).unwrap();
+            let report = Trainer::<Llama>::new(config).unwrap().train().unwrap().report;
+            for used in &report.memory {
+                let is_whole = ["communication", "optimizer", "total"].contains(&used.category);
+                assert!(!is_whole || used.planned >= used.peak, "{flags}: {used:?}");
+            }
+            // The first step of a pipeline sends more.
+            for axis in report.communication.iter().filter(|axis| !axis.axes.contains("pp")) {
+                assert_eq!(axis.planned, Some(axis.bytes), "{flags}: {axis:?}");
+            }
+            let ratio = report.planned_flops.unwrap() / report.flops;
+            assert!((0.97..1.0 + 1e-6).contains(&ratio), "{flags}: {ratio}");
+        }
+    }
+}

@@ -7,6 +7,7 @@ use crate::train::config::SaveConfig;
 use crate::train::run_optimizer::Synchronized;
 use crate::train::{Error, Result, Task};
 
+use super::divergence::learning_rates;
 use super::evaluations::Evaluations;
 use super::finite_params::find_infinite_param;
 use super::rank_loop::RankLoop;
@@ -137,8 +138,9 @@ impl<T: Task> RankLoop<'_, T> {
         };
         Err(Error::Diverged(format!(
             "step {steps}: its update has made elements of `{}` infinite or NaN; training stopped, {saved}. A lower \
-             --lr, a longer --warmup or a larger --eps may help",
-            param.path()
+             {}, a longer --warmup or a larger --eps may help",
+            param.path(),
+            learning_rates(&self.plan.config)
         )))
     }
 }

@@ -2,6 +2,12 @@
 
 use crate::comm::Site;
 use crate::tensor::Rank;
+use crate::train::config::Config;
+
+/// The flags of the learning rates of a run.
+pub fn learning_rates(config: &Config) -> &'static str {
+    if config.local_sgd.is_some() { "--lr or --outer-lr" } else { "--lr" }
+}
 
 /// Describes the ranks whose contribution `local` is not finite. Every rank calls it.
 pub fn divergence_origin(rank: &Rank, local: f64) -> String {

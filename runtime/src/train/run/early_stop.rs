@@ -6,7 +6,7 @@ use crate::comm::Site;
 use crate::train::step::NonFinite;
 use crate::train::{Error, Result, Task};
 
-use super::divergence::divergence_origin;
+use super::divergence::{divergence_origin, learning_rates};
 use super::end_cause::EndCause;
 use super::rank_loop::RankLoop;
 
@@ -39,7 +39,10 @@ impl<T: Task> RankLoop<'_, T> {
         let saved = describe_saved(self.save_state_after(step));
         let advice = match &self.loaded_infinite {
             Some(path) => format!("The loaded `{path}` has elements that are infinite or NaN"),
-            None => "A lower --lr, a longer --warmup or cleaner data may help".to_owned(),
+            None => format!(
+                "A lower {}, a longer --warmup or cleaner data may help",
+                learning_rates(&self.plan.config)
+            ),
         };
         Error::Diverged(format!(
             "step {}: the {quantity} is {value} {origin}; training stopped, {saved}. {advice}",

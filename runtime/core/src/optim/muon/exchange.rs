@@ -6,52 +6,37 @@ use std::sync::Arc;
 
 use crate::layout::{AxisId, AxisSet};
 use crate::tensor::{Extent, ParamRef, Rank, Unit, fail};
-use meshwright_backend::ops::optim::SgdArgs;
-use meshwright_backend::{Buffer, Category, DType, SgdStep, View, ViewMut};
+use meshwright_backend::{Buffer, Category, DType};
 use meshwright_comm::{Blocks, Communicator, PendingCall, Site};
 
 use super::super::{Group, OptimizerStep, ParamGroups, UnitState};
+use super::exchanged_matrix::ExchangedMatrix;
 use super::matrix::{MatrixBlock, MatrixShard};
-use super::{KINDS, MuonOptions, orthogonalize};
-
-/// Typical root mean square of the elements of AdamW's updates.
-const RMS: f64 = 0.2;
+use super::newton_schulz::orthogonalization_flops;
+use super::{MuonOptions, orthogonalize};
 
 /// The matrices of the model, in rounds of one matrix per member of the group. The owner of a matrix gathers its shards
 /// from the members of its replica, and sends every member that member's shard of the result.
+///
+/// The last member owns the largest matrix of each round, and one of the last round, which may have fewer matrices than
+/// members: it also has the largest parts of dims that do not divide evenly, so a dry run of it finds the most.
 pub struct MatrixExchange {
     /// The ranks that together hold the same model.
     group: Arc<Communicator>,
     matrices: Vec<ExchangedMatrix>,
 }
 
-struct ExchangedMatrix {
-    param: ParamRef,
-    /// Index of its unit.
-    unit: usize,
-    group: Group,
-    /// The shard of each member.
-    shards: Vec<MatrixShard>,
-    gather: Site,
-    scatter: Site,
+/// An all-to-all exchange that has started. It keeps what it sends until its end, also in a dry run, whose calls are
+/// complete immediately.
+struct StartedExchange {
+    call: PendingCall,
+    _sent: Arc<Buffer>,
 }
 
-impl ExchangedMatrix {
-    fn shard_of(&self, member: usize) -> &MatrixShard {
-        &self.shards[member]
-    }
-
-    fn rows(&self) -> usize {
-        self.shards[0].block.matrix_rows()
-    }
-
-    fn cols(&self) -> usize {
-        self.shards[0].block.matrix_cols()
-    }
-
-    /// Returns the factor on its orthogonalized momentum.
-    fn update_scale(&self) -> f64 {
-        RMS * (self.rows().max(self.cols()) as f64).sqrt()
+impl StartedExchange {
+    /// Returns what has arrived.
+    fn wait(self) -> Buffer {
+        self.call.wait().unwrap_or_else(|error| fail(error))
     }
 }
 
@@ -68,7 +53,14 @@ impl MatrixExchange {
         }
         // The matrices of a round are about the same amount of work.
         found.sort_by_key(|(_, param, _)| std::cmp::Reverse(param.global_len()));
-        let runs = gather_runs(&group, found.iter().map(|(_, param, _)| param.owned()));
+        found.chunks_mut(group.size()).for_each(<[_]>::reverse);
+        let params = || found.iter().map(|(_, param, _)| param);
+        let runs = if rank.backend().is_dry_run() {
+            let on = |world: &usize| params().map(|param| param.owned_on(*world)).collect();
+            group.members().iter().map(on).collect()
+        } else {
+            gather_runs(&group, params().map(ParamRef::owned))
+        };
         let matrices = found
             .into_iter()
             .enumerate()
@@ -86,6 +78,26 @@ impl MatrixExchange {
         MatrixExchange { group, matrices }
     }
 
+    /// Returns the FLOPs of a member with a world rank in a step, and the bytes that it sends.
+    pub fn work_on(&self, world_rank: usize) -> [usize; 2] {
+        let member = self.group.members().iter().position(|member| *member == world_rank);
+        let member = member.expect("the ranks at a position along `pp` are the members");
+        let [mut flops, mut sent] = [0; 2];
+        for round in self.matrices.chunks(self.group.size()) {
+            for (owner, matrix) in (self.first_owner(round)..).zip(round) {
+                if owner == member {
+                    flops += orthogonalization_flops(matrix.rows(), matrix.cols());
+                    let others =
+                        matrix.shards.iter().enumerate().filter(|(other, _)| *other != owner);
+                    sent += others.map(|(_, shard)| shard.run.len()).sum::<usize>();
+                } else if matrix.shard_of(owner).replica == matrix.shard_of(member).replica {
+                    sent += matrix.shard_of(member).run.len();
+                }
+            }
+        }
+        [flops, sent * DType::F32.bytes()]
+    }
+
     /// Updates every matrix: a round is orthogonalized while the shards of the next one are gathered and the results of
     /// the previous one are scattered.
     pub fn update_matrices(
@@ -99,7 +111,7 @@ impl MatrixExchange {
         let mut gathering = self.start_gather(step, states, options, round);
         let mut scattering = None;
         loop {
-            let gathered = gathering.wait().unwrap_or_else(|error| fail(error));
+            let gathered = gathering.wait();
             let next = rounds.next();
             let next = next.map(|next| (next, self.start_gather(step, states, options, next)));
             let own = self.own_matrix(round);
@@ -120,7 +132,12 @@ impl MatrixExchange {
 
     /// Returns the matrix of a round that this rank owns; `None` if the round has fewer matrices than ranks.
     fn own_matrix<'a>(&self, round: &'a [ExchangedMatrix]) -> Option<&'a ExchangedMatrix> {
-        round.get(self.group.rank())
+        round.get(self.group.rank().checked_sub(self.first_owner(round))?)
+    }
+
+    /// Returns the member that owns the first matrix of a round; the next ones own the others.
+    fn first_owner(&self, round: &[ExchangedMatrix]) -> usize {
+        self.group.size() - round.len()
     }
 
     /// Adds the gradients to the momentum, and starts to send the update directions to the owners.
@@ -130,10 +147,11 @@ impl MatrixExchange {
         states: &mut [UnitState],
         options: &MuonOptions,
         round: &[ExchangedMatrix],
-    ) -> PendingCall {
+    ) -> StartedExchange {
         let (me, members) = (self.group.rank(), self.group.size());
         let (mut send, mut recv) = (vec![0; members], vec![0; members]);
-        for (owner, matrix) in round.iter().enumerate() {
+        let first = self.first_owner(round);
+        for (owner, matrix) in (first..).zip(round) {
             if matrix.shard_of(owner).replica == matrix.shard_of(me).replica {
                 send[owner] = matrix.shard_of(me).run.len();
             }
@@ -146,22 +164,22 @@ impl MatrixExchange {
             }
         }
         let allocator = step.rank().allocator();
-        let unsent = round.iter().zip(&send).filter(|(_, sent)| **sent == 0);
+        let unsent = round.iter().zip(&send[first..]).filter(|(_, sent)| **sent == 0);
         let unsent = unsent.map(|(matrix, _)| matrix.shard_of(me).run.len()).max().unwrap_or(0);
         let mut scratch = allocator.alloc(DType::F32, unsent, Category::Workspace);
         let len = send.iter().sum();
         let mut sent = allocator.alloc(DType::F32, len, Category::Communication);
         let mut start = 0;
-        for (matrix, count) in round.iter().zip(&send) {
+        for (matrix, count) in round.iter().zip(&send[first..]) {
             let direction = match *count {
                 0 => scratch.view_mut().into_slice(0..matrix.shard_of(me).run.len()),
                 count => sent.view_mut().into_slice(start..start + count),
             };
-            advance_momentum(step, &mut states[matrix.unit], options, matrix, direction);
+            matrix.advance_momentum(step, &mut states[matrix.unit], options, direction);
             start += count;
         }
         let arriving = allocator.alloc(DType::F32, recv.iter().sum(), Category::Communication);
-        self.group.start_all_to_all(&round[0].gather, Arc::new(sent), arriving, &send, &recv)
+        self.start(&round[round.len() - 1].gather, sent, arriving, [&send, &recv])
     }
 
     /// Returns the orthogonalized matrix, from its gathered shards.
@@ -187,11 +205,11 @@ impl MatrixExchange {
         rank: &Rank,
         round: &[ExchangedMatrix],
         result: Option<Buffer>,
-    ) -> PendingCall {
+    ) -> StartedExchange {
         let (backend, allocator) = (rank.backend(), rank.allocator());
         let (me, members) = (self.group.rank(), self.group.size());
         let (mut send, mut recv) = (vec![0; members], vec![0; members]);
-        for (owner, matrix) in round.iter().enumerate() {
+        for (owner, matrix) in (self.first_owner(round)..).zip(round) {
             recv[owner] = matrix.shard_of(me).run.len();
         }
         if let Some(own) = self.own_matrix(round) {
@@ -208,7 +226,20 @@ impl MatrixExchange {
             }
         }
         let arriving = allocator.alloc(DType::F32, recv.iter().sum(), Category::Communication);
-        self.group.start_all_to_all(&round[0].scatter, Arc::new(sent), arriving, &send, &recv)
+        self.start(&round[round.len() - 1].scatter, sent, arriving, [&send, &recv])
+    }
+
+    /// Starts an exchange, of numbers of elements to send to each member, and to receive from it.
+    fn start(
+        &self,
+        site: &Site,
+        sent: Buffer,
+        arriving: Buffer,
+        [send, recv]: [&[usize]; 2],
+    ) -> StartedExchange {
+        let sent = Arc::new(sent);
+        let call = self.group.start_all_to_all(site, Arc::clone(&sent), arriving, send, recv);
+        StartedExchange { call, _sent: sent }
     }
 
     /// Waits for the results of a round and applies them.
@@ -218,73 +249,17 @@ impl MatrixExchange {
         states: &mut [UnitState],
         options: &MuonOptions,
         round: &[ExchangedMatrix],
-        scattering: PendingCall,
+        scattering: StartedExchange,
     ) {
-        let arrived = scattering.wait().unwrap_or_else(|error| fail(error));
+        let arrived = scattering.wait();
         let mut start = 0;
         for matrix in round {
             let end = start + matrix.shard_of(self.group.rank()).run.len();
             let direction = arrived.view().slice(start..end);
-            apply_direction(step, &mut states[matrix.unit], options, matrix, direction);
+            matrix.apply_direction(step, &mut states[matrix.unit], options, direction);
             start = end;
         }
     }
-}
-
-/// Computes `m = momentum * m + g`, and `direction = g + momentum * m`, of this rank's shard.
-fn advance_momentum(
-    step: &OptimizerStep<'_>,
-    state: &mut UnitState,
-    options: &MuonOptions,
-    matrix: &ExchangedMatrix,
-    mut direction: ViewMut<'_>,
-) {
-    let backend = step.rank().backend();
-    let owned = matrix.param.owned_in_shard();
-    if owned.is_empty() {
-        return;
-    }
-    let (start, own) = (matrix.param.range().start, matrix.param.owned());
-    let range = start + own.start..start + own.end;
-    let rounding = step.state_rounding(matrix.param.unit(), &range);
-    let [momentum] = state.state_views(KINDS, &owned);
-    // A Nesterov step with learning rate -1 from zero is the direction.
-    let kernel = SgdStep {
-        lr: -1.0,
-        momentum: options.momentum as f32,
-        nesterov: true,
-        weight_decay: 0.0,
-        grad_scale: step.grad_scale(),
-    };
-    backend.fill(direction.reborrow(), 0.0);
-    let gradient = matrix.param.owned_gradient();
-    let (g, momentum) = (gradient.view(), Some(momentum));
-    let args = SgdArgs { p: direction, g, momentum, copy: None, rounding: &rounding };
-    backend.sgd(&kernel, args);
-}
-
-/// Moves this rank's shard of a matrix against `direction`.
-fn apply_direction(
-    step: &OptimizerStep<'_>,
-    state: &mut UnitState,
-    options: &MuonOptions,
-    matrix: &ExchangedMatrix,
-    direction: View<'_>,
-) {
-    let Some(slice) = state.param_slice(step, &matrix.param, matrix.group) else { return };
-    let decay = slice.weight_decay(options.adamw.weight_decay);
-    let kernel = SgdStep {
-        lr: (slice.lr() * matrix.update_scale()) as f32,
-        momentum: 0.0,
-        nesterov: false,
-        // The learning rate of the decay is without the factor of the direction.
-        weight_decay: (decay / matrix.update_scale()) as f32,
-        grad_scale: 1.0,
-    };
-    slice.change_params(|params, copy| {
-        let args = SgdArgs { p: params, g: direction, momentum: None, copy, rounding: &[] };
-        step.rank().backend().sgd(&kernel, args);
-    });
 }
 
 /// Returns the shard of a parameter that world rank `world` updates, given the run of its block.

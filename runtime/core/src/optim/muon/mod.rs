@@ -1,6 +1,7 @@
 //! Muon: momentum of matrices, orthogonalized.
 
 mod exchange;
+mod exchanged_matrix;
 mod matrix;
 mod newton_schulz;
 
@@ -106,5 +107,9 @@ impl ModelUpdate for MatrixUpdate {
 
     fn update(&mut self, step: &OptimizerStep<'_>, states: &mut [UnitState]) {
         self.exchange.update_matrices(step, states, &self.options);
+    }
+
+    fn work_on(&self, world_rank: usize) -> [usize; 2] {
+        self.exchange.work_on(world_rank)
     }
 }

@@ -37,6 +37,12 @@ pub fn orthogonalize(
     cast_to(backend, iterate_newton_schulz(backend, narrowed, rows, cols), DType::F32)
 }
 
+/// Returns the FLOPs of [`orthogonalize`].
+pub fn orthogonalization_flops(rows: usize, cols: usize) -> usize {
+    let (side, long) = (rows.min(cols), rows.max(cols));
+    ITERATIONS * 2 * side * side * (2 * long + side)
+}
+
 fn iterate_newton_schulz(backend: &dyn Backend, mut x: Buffer, rows: usize, cols: usize) -> Buffer {
     let (wide, side) = (rows <= cols, rows.min(cols));
     let (a, b, c) = COEFFICIENTS;
@@ -90,6 +96,17 @@ mod tests {
     use crate::random;
     use meshwright_backend::CachingAllocator;
     use meshwright_cpu::CpuBackend;
+
+    #[test]
+    fn flops_are_those_of_the_gemms() {
+        let backend = CpuBackend::new(1).unwrap();
+        for (rows, cols) in [(8, 8), (4, 16), (16, 4)] {
+            let x = CachingAllocator::new().copy_of(&vec![1f32; rows * cols], Category::Workspace);
+            let before = backend.flops();
+            orthogonalize(&backend, x, rows, cols, DType::F32);
+            assert_eq!(backend.flops() - before, orthogonalization_flops(rows, cols) as u64);
+        }
+    }
 
     #[test]
     fn singular_values_near_one_and_same_vectors() {

@@ -69,7 +69,8 @@ pub struct DryRunFindings {
     pub groups: Option<BTreeSet<AxisSet>>,
     /// The log of a step, if the run [records](DryRun::records) it.
     pub log: Option<Arc<StepLog>>,
-    /// FLOPs and communication of a step; `None` if the dry run has left out micro-batches.
+    /// Mean FLOPs of a step of all ranks at the position, and its communication on the first one; `None` if the dry run
+    /// has left out micro-batches.
     pub usage: Option<StepUsage>,
 }
 
@@ -205,6 +206,7 @@ impl DryRun<'_> {
         state.optimizer.finish_largest();
         let ((), outer) = StepUsage::of(rank, || state.optimizer.synchronize_all());
         let every = self.config.local_sgd.map_or(1, |local| local.steps);
+        let usage = usage.map(|usage| self.of_first_rank(rank, &state, usage));
         let usage = usage.map(|usage| usage.with_share(&outer, every));
         let log = recorder.map(|recorder| Arc::new(recorder.end_step()));
         drop(copy);
@@ -226,12 +228,14 @@ impl DryRun<'_> {
             if rank.allocator().device().is_none() { copied * ranks - copied_by_all } else { 0 };
         let without_copy = (not_copied * DType::F32.bytes()) as f64;
         let (mut run, groups) = (peaks_of(rank), Some(rank.comms().used_groups()));
-        // Another rank may have more optimizer state. Those that are elsewhere along other axes have as much.
+        // Another rank may have more optimizer state, and as much of all else. Those that are elsewhere along other axes
+        // have as much.
         let elements = |rank: usize| state.optimizer.inner.state_elements_on(rank);
         let others = rank.comms().shape().group_of(rank.index(), AxisSet::ZERO);
         let most = others.into_iter().map(elements).max().unwrap_or(0);
         let more = (most - elements(rank.index())) * self.config.settings().state.bytes();
         run.of[Category::Optimizer as usize] += more as f64;
+        run.total += more as f64;
         let findings = DryRunFindings {
             steps,
             without_sample,
@@ -243,6 +247,28 @@ impl DryRun<'_> {
             usage,
         };
         Ok(findings)
+    }
+
+    /// Returns the usage of this rank with the bytes that the first rank at its position along `pp` sends, and the mean
+    /// FLOPs of all ranks there.
+    fn of_first_rank<M>(
+        &self,
+        rank: &Rank,
+        state: &RankState<M>,
+        mut usage: StepUsage,
+    ) -> StepUsage {
+        let axes = AxisSet::ALL.difference(AxisSet::of(AxisId::Pp));
+        let ranks = self.config.mesh.group_of(rank.index(), axes);
+        let work = |rank: usize| state.optimizer.inner.work_on(rank).map(|count| count as u64);
+        let ([own_flops, own_bytes], [_, first_bytes]) = (work(rank.index()), work(ranks[0]));
+        let flops: u64 = ranks.iter().map(|rank| work(*rank)[0]).sum();
+        usage.flops[0] += flops.div_ceil(ranks.len() as u64);
+        usage.flops[0] -= own_flops;
+        if let Some((bytes, _)) = usage.comm.get_mut(&self.config.mesh.axes_in_use(axes)) {
+            *bytes += first_bytes;
+            *bytes -= own_bytes;
+        }
+        usage
     }
 
     /// Returns the elements of the state that a rank copies to save them while it trains, and the elements that all

@@ -52,7 +52,8 @@ pub struct MemoryPlan {
     groups: Option<BTreeSet<AxisSet>>,
     /// The logs of a step at each position along `pp`, if the dry runs record them.
     logs: Vec<Arc<StepLog>>,
-    /// FLOPs and communication of a step at each position along `pp`, if the dry runs have all its micro-batches.
+    /// Mean FLOPs of a step at each position along `pp`, and its communication on the first rank there, if the dry runs
+    /// have all its micro-batches.
     usage: Vec<StepUsage>,
 }
 
@@ -203,7 +204,8 @@ impl MemoryPlan {
         &self.logs
     }
 
-    /// FLOPs and communication of a step at each position along `pp`; none if the dry runs have left out micro-batches.
+    /// Mean FLOPs of a step at each position along `pp`, and its communication on the first rank there; none if the dry
+    /// runs have left out micro-batches.
     pub fn usage(&self) -> &[StepUsage] {
         &self.usage
     }
