@@ -148,7 +148,7 @@ fn results_of_other_layers_are_refused() {
             let staged = on(case, |rank: &Rank| drop(step::<Staged>(rank, shared)));
             let recomputed = on(case, |rank: &Rank| drop(step::<Recomputed>(rank, shared)));
             for (name, result, part) in [
-                ("staged", staged, "`blocks.0` has computed is used in `blocks.1`"),
+                ("staged", staged, "has computed is used in `blocks."),
                 ("recomputed", recomputed, "recomputed `blocks"),
             ] {
                 let text = result.expect_err("the result is refused");
