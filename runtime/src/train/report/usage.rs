@@ -151,7 +151,6 @@ pub fn peak_bytes(rank: &Rank) -> Result<BTreeMap<&'static str, u64>> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use crate::models::llama::Llama;
     use crate::train::{Config, Trainer};
 
