@@ -1,4 +1,5 @@
-//! Where results without a gradient were computed from values that have one: masks, indices, and tensors of them.
+//! The origin of results without a gradient that were computed from values with one: masks, indices, and tensors of
+//! them.
 //!
 //! Nothing on the tape leads to such a result, so it carries its origin itself. A cell or a thread-local could take it
 //! to another run of a recomputed segment, whose forward pass has had another one, or to another pipeline stage, which
@@ -10,7 +11,7 @@ use crate::context::{Rank, RunningStage, StageReaders, StagedForwardId};
 
 use super::activation_checkpointing::SegmentRun;
 
-/// What has an origin, in messages.
+/// A result with an origin, in messages.
 const RESULT: &str = "a mask, index or tensor without a gradient";
 
 /// The place in a step at which a result was computed. Only code of the same place reads it.
@@ -43,9 +44,9 @@ impl Origin {
         let reader = rank.segments().innermost();
         assert!(
             self.segment == reader,
-            "{RESULT} that was computed {} is used {}: backward computes a recomputed layer again, when a cell may hold \
-             that of another layer or micro-batch; compute it where it is used, from what layers return and get as \
-             input, such as `mask.as_weights()`",
+            "{RESULT} that was computed {} is used {}: backward computes a recomputed layer again, when a cell may \
+             hold that of another layer or micro-batch; compute it where it is used, from what layers return and get \
+             as input, such as `mask.as_weights()`",
             place(self.segment.as_ref()),
             match (&self.segment, &reader) {
                 (Some(own), Some(reader)) if own.path() == reader.path() => {
@@ -58,7 +59,7 @@ impl Origin {
         assert!(
             self.forward == RunningStage::current_forward(),
             "{RESULT} that a pipeline stage has computed for one micro-batch is used for another one: stages compute \
-             micro-batches in an order of their own; compute it anew for each"
+             micro-batches in an order of their own; compute it again for each"
         );
     }
 }

@@ -171,8 +171,8 @@ impl Value {
         self.0.origin.get().is_some()
     }
 
-    /// Returns the value, which is computed now from `inputs`: with an [`Origin`] if it has no gradient, but one of them
-    /// depends on values that have one.
+    /// Returns the value, which is computed now from `inputs`: with an [`Origin`] if it has no gradient, but one of
+    /// them depends on values that have one.
     pub(crate) fn with_origin<'a>(self, mut inputs: impl Iterator<Item = &'a Value>) -> Value {
         let rank = self.rank();
         if rank.is_recording() && !self.requires_grad() && inputs.any(Value::depends_on_gradients) {
