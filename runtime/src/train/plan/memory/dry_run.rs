@@ -228,8 +228,8 @@ impl DryRun<'_> {
             if rank.allocator().device().is_none() { copied * ranks - copied_by_all } else { 0 };
         let without_copy = (not_copied * DType::F32.bytes()) as f64;
         let (mut run, groups) = (peaks_of(rank), Some(rank.comms().used_groups()));
-        // Another rank may have more optimizer state, which counts beside the rest of this one. Those at other positions
-        // along other axes have as much.
+        // Another rank may have more optimizer state, which counts beside the rest of this one. Ranks at other
+        // positions along other axes have as much.
         let elements = |rank: usize| state.optimizer.inner.state_elements_on(rank);
         let others = rank.comms().shape().group_of(rank.index(), AxisSet::ZERO);
         let most = others.into_iter().map(elements).max().unwrap_or(0);
