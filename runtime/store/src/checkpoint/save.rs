@@ -47,12 +47,12 @@ pub struct CheckpointWriter {
 }
 
 impl CheckpointWriter {
-    /// Begins the checkpoint after `step` steps in the folder `dir`, creating it if needed. Completes or removes what a
-    /// failure has left there, so no other run may save in it: a [`CheckpointFolder`](super::CheckpointFolder) excludes
-    /// them.
+    /// Begins the checkpoint after `step` steps in the folder `dir`, which a
+    /// [`CheckpointFolder`](super::CheckpointFolder) has made. Completes or removes what a failure has left there, so no
+    /// other run may save in it: the same excludes them.
     ///
     /// # Errors
-    /// A folder that cannot be created or written to.
+    /// A folder that is missing, or cannot be written to.
     pub fn begin_checkpoint(dir: &Path, step: u64) -> Result<CheckpointWriter, CheckpointError> {
         let attempt = storage_of(dir)?.begin(dir, step)?;
         Ok(CheckpointWriter { attempt })

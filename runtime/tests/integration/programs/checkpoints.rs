@@ -38,6 +38,7 @@ fn position(samples: u64) -> DataPosition {
 }
 
 fn save(dir: &Path, step: u64) {
+    fs::create_dir_all(dir).unwrap();
     let writer = CheckpointWriter::begin_checkpoint(dir, step).unwrap();
     let whole = |name: &str, data| {
         let (global_shape, tensor_box) = (vec![2, 3], TensorBox::whole(&[2, 3]));
