@@ -1,5 +1,6 @@
 //! `meshwright ckpt inspect`.
 
+use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
 
