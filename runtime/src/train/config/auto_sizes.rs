@@ -5,20 +5,11 @@ use crate::mesh::MeshShape;
 
 use super::ConfigError;
 use super::problems::Problems;
-use super::setting_value::{AUTO, MeshSetting};
+use super::setting_value::{AUTO, AutoSizes, MeshSetting};
 use super::settings::{FLAGS, RunSettings};
 
 /// The flags that may be `auto`.
 pub const AUTO_FLAGS: [&str; 2] = ["batch", "micro-batches"];
-
-/// The sizes of a step that are to be chosen.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct AutoSizes {
-    /// `--batch auto`.
-    pub batch: bool,
-    /// `--micro-batches auto`.
-    pub micro_batches: bool,
-}
 
 impl RunSettings {
     /// Returns true if the number of a flag is to be chosen.

@@ -50,7 +50,7 @@ mod settings_macro;
 mod task_input;
 mod time_limit;
 
-pub use auto_sizes::{AutoSizes, check_parts};
+pub use auto_sizes::check_parts;
 pub(super) use continue_flags::{continuing_flags, exporting_flags};
 pub use error::{ConfigError, Problem, SettingSource};
 pub use fixed_degrees::FixedDegrees;
@@ -66,7 +66,7 @@ pub use optimizers::{OptimizerEntry, OptimizerFlags, Optimizers};
 pub use own_rows::OwnRows;
 pub use pipeline::{PipelineConfig, ScheduleSource};
 pub use precision::Precision;
-pub use setting_value::{MeshSetting, OutputForm};
+pub use setting_value::{AutoSizes, MeshSetting, OutputForm};
 pub use settings::{Config, FLAGS, RunSettings};
 pub use task_input::TaskInput;
 pub use time_limit::TimeLimit;

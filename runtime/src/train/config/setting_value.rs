@@ -135,6 +135,15 @@ impl SettingType for Size {
 /// The word for a number that the memory plan chooses.
 pub const AUTO: &str = "auto";
 
+/// The sizes of a step that are to be chosen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct AutoSizes {
+    /// `--batch auto`.
+    pub batch: bool,
+    /// `--micro-batches auto`.
+    pub micro_batches: bool,
+}
+
 /// A positive number, or `auto`, which stands for 1 until it is chosen.
 pub struct AutoSize;
 

@@ -14,16 +14,15 @@ use crate::pipeline::StageCut;
 use crate::tensor::{Checks, ZeroStage};
 use meshwright_sim::cluster::{Cluster, SizedCluster};
 
-use super::auto_sizes::AutoSizes;
 use super::fixed_degrees::FixedDegrees;
 use super::flags::{Change, Flag};
 use super::given_value::GivenMap;
 use super::own_rows::OwnRows;
 use super::problems::Problems;
 use super::setting_value::{
-    AutoSize, FamilyName, Fraction, Key, KeyList, MeshSetting, Natural, Number, OpenFraction,
-    OptimizerName, OutputForm, Pair, Positive, Seed, SettingType, Size, TokenCount, Weight,
-    WholeNumber,
+    AutoSize, AutoSizes, FamilyName, Fraction, Key, KeyList, MeshSetting, Natural, Number,
+    OpenFraction, OptimizerName, OutputForm, Pair, Positive, Seed, SettingType, Size, TokenCount,
+    Weight, WholeNumber,
 };
 use super::settings_macro::{
     as_optional_text, as_text, dashed, kept, read_next, settings, text_of, zero_stage_number,

@@ -19,6 +19,7 @@ use crate::train::continuation::ContinuedModel;
 use crate::train::cuda_graphs::CudaGraphs;
 use crate::train::evaluation::evaluate_batch;
 use crate::train::micro_batch::{StepInput, data_rows};
+use crate::train::plan::memory::rank_usage::usage_of_ranks;
 use crate::train::plan::pipeline::{PipelinePlan, build_model};
 use crate::train::record::StepRecorder;
 use crate::train::report::{StepUsage, UsageStart};
@@ -206,7 +207,7 @@ impl DryRun<'_> {
         state.optimizer.finish_largest();
         let ((), outer) = StepUsage::of(rank, || state.optimizer.synchronize_all());
         let every = self.config.local_sgd.map_or(1, |local| local.steps);
-        let usage = usage.map(|usage| self.of_first_rank(rank, &state, usage));
+        let usage = usage.map(|usage| usage_of_ranks(rank, &state, usage));
         let usage = usage.map(|usage| usage.with_share(&outer, every));
         let log = recorder.map(|recorder| Arc::new(recorder.end_step()));
         drop(copy);
@@ -247,28 +248,6 @@ impl DryRun<'_> {
             usage,
         };
         Ok(findings)
-    }
-
-    /// Returns the usage of this rank with the bytes that the first rank at its position along `pp` sends, and the mean
-    /// FLOPs of all ranks there.
-    fn of_first_rank<M>(
-        &self,
-        rank: &Rank,
-        state: &RankState<M>,
-        mut usage: StepUsage,
-    ) -> StepUsage {
-        let axes = AxisSet::ALL.difference(AxisSet::of(AxisId::Pp));
-        let ranks = self.config.mesh.group_of(rank.index(), axes);
-        let work = |rank: usize| state.optimizer.inner.work_on(rank).map(|count| count as u64);
-        let ([own_flops, own_bytes], [_, first_bytes]) = (work(rank.index()), work(ranks[0]));
-        let flops: u64 = ranks.iter().map(|rank| work(*rank)[0]).sum();
-        usage.flops[0] += flops.div_ceil(ranks.len() as u64);
-        usage.flops[0] -= own_flops;
-        if let Some((bytes, _)) = usage.comm.get_mut(&self.config.mesh.axes_in_use(axes)) {
-            *bytes += first_bytes;
-            *bytes -= own_bytes;
-        }
-        usage
     }
 
     /// Returns the elements of the state that a rank copies to save them while it trains, and the elements that all

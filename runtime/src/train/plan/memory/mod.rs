@@ -6,6 +6,7 @@
 
 mod dry_run;
 mod logits;
+mod rank_usage;
 mod state;
 
 use std::collections::BTreeSet;
