@@ -48,8 +48,8 @@ pub struct CheckpointWriter {
 
 impl CheckpointWriter {
     /// Begins the checkpoint after `step` steps in the folder `dir`, which a
-    /// [`CheckpointFolder`](super::CheckpointFolder) has made. Completes or removes what a failure has left there, so no
-    /// other run may save in it: the same excludes them.
+    /// [`CheckpointFolder`](super::CheckpointFolder) has made. Completes or removes what a failure has left there, so
+    /// no other run may save in it: the same excludes them.
     ///
     /// # Errors
     /// A folder that is missing, or cannot be written to.
