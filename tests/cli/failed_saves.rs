@@ -102,9 +102,13 @@ fn a_folder_that_disappears_ends_the_run_as_a_failure() {
     std::fs::rename(workspace.path("out"), workspace.path("moved")).unwrap();
     let finished = running.finish();
     assert_eq!(finished.code, Some(3), "{}", finished.stderr);
-    let problem = "--save: cannot save checkpoints in out: it was there when the run began, and is no folder now";
-    assert_contains(&finished.stderr, &format!("warning: {problem}"));
-    assert_contains(finished.error(), &format!("error: {problem}"));
+    for kind in ["warning", "error"] {
+        assert_contains(&finished.stderr, &format!("{kind}: --save: cannot create out/.tmp-step-"));
+    }
+    assert_contains(
+        finished.error(),
+        ": its folder was there when the run began, and is missing now; move it back, or mount its file system",
+    );
     assert_contains(
         finished.error(),
         "; saves have failed 3 times in a row, and the last checkpoint is that of step ",

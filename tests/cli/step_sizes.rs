@@ -132,9 +132,8 @@ fn a_limit_that_suffices_is_named() {
 #[test]
 fn the_batch_is_no_larger_than_the_data() {
     let workspace = Workspace::new();
-    workspace.write("short.txt", &[b'a'; 401]);
-    let line =
-        "--data short.txt --mesh dp=2 --batch auto --memory-limit 20MB --steps 1 --metrics m.jsonl";
+    workspace.write("text.txt", &[b'a'; 401]);
+    let line = "--mesh dp=2 --batch auto --memory-limit 20MB --steps 1 --metrics m.jsonl";
     let run = train(&workspace, line);
     assert_contains(&run.stderr, "--batch auto: 24 sequences, as the data have only 25\n");
     assert_eq!(batch_of(&workspace.metrics("m.jsonl")), 24);

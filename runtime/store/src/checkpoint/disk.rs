@@ -1,7 +1,7 @@
 //! Checkpoints on a file system: folders that are renamed when they are complete, and symbolic links.
 
 use std::fs::{self, File};
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 use super::locate::{Located, locate};
@@ -85,14 +85,15 @@ impl CheckpointStorage for DiskStorage {
     }
 
     fn begin(&self, dir: &Path, step: u64) -> Result<CheckpointAttempt, CheckpointError> {
+        let attempt = CheckpointAttempt { dir: dir.to_owned(), step, token: String::new() };
         // Not created again: it may be missing because nothing is mounted there any more.
         if !dir.is_dir() {
-            let reason = "it was there when the run began, and is no folder now; move it back, or mount its file system"
-                .to_owned();
-            return Err(CheckpointError::Unsuitable { path: dir.to_owned(), reason });
+            let reason = "its folder was there when the run began, and is missing now; move it back, or mount its file \
+                          system";
+            let error = io::Error::new(ErrorKind::NotFound, reason);
+            return Err(CheckpointError::io_error("create", &temporary_of(&attempt))(error));
         }
         recover(dir)?;
-        let attempt = CheckpointAttempt { dir: dir.to_owned(), step, token: String::new() };
         files::create_folder(&temporary_of(&attempt))?;
         Ok(attempt)
     }

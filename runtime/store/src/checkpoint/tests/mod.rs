@@ -83,6 +83,7 @@ fn save_with(
 }
 
 fn save_on(dir: &Path, step: u64, ranks: usize, keep: Option<usize>) -> PathBuf {
+    fs::create_dir_all(dir).unwrap();
     try_save_on(dir, step, ranks, keep).unwrap()
 }
 
