@@ -106,11 +106,11 @@ fn a_folder_that_disappears_ends_the_run_as_a_failure() {
         assert_contains(&finished.stderr, &format!("{kind}: --save: cannot create out/.tmp-step-"));
     }
     assert_contains(
-        finished.error(),
+        &finished.stderr,
         ": its folder was there when the run began, and is missing now; move it back, or mount its file system",
     );
     assert_contains(
-        finished.error(),
+        &finished.stderr,
         "; saves have failed 3 times in a row, and the last checkpoint is that of step ",
     );
     assert!(!workspace.path("out").exists());
